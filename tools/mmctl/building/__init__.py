@@ -1,0 +1,1 @@
+"""From sources to locks, versions and served trees."""

@@ -1,0 +1,79 @@
+"""The command line. `main` is the one place where errors become text and exit codes.
+
+Exit codes: 0 yes; 1 no (a gate refused, files differ); 2 wrong input; 3 the world failed.
+A command is a function in a file named after what it does, and a row here.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mmctl import __version__
+from mmctl.cli import context
+from mmctl.errors import MmctlError
+
+app = typer.Typer(
+    name="mmctl",
+    help="Compile multi-model pipelines to NVIDIA Triton, and run them on a real one.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"mmctl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    directory: Annotated[
+        Path, typer.Option("-C", metavar="DIR", help="Work in the workspace of this folder.")
+    ] = Path("."),
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and stop."
+        ),
+    ] = False,
+) -> None:
+    context.start_in(directory)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; never raises MmctlError."""
+    previous = signal.getsignal(signal.SIGTERM)
+    try:
+        signal.signal(signal.SIGTERM, _interrupt)
+        app(args=argv)
+    except MmctlError as error:
+        print(f"error: {error}", file=sys.stderr)
+        if error.hint:
+            print(f"\nhint: {error.hint}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    except SystemExit as done:
+        return int(done.code or 0)
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    return 0
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    """A polite end is an end: the same clean-up as for Ctrl-C."""
+    raise KeyboardInterrupt

@@ -1,0 +1,26 @@
+"""What all commands share: the workspace they work in, and how they speak while they work."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from mmctl.workspace import Workspace, find_workspace
+
+_start = Path(".")
+
+
+def start_in(directory: Path) -> None:
+    """Remember `-C DIR` for the command that follows."""
+    global _start  # noqa: PLW0603 - one command a process, set once before it
+    _start = directory
+
+
+def workspace() -> Workspace:
+    """The workspace around the current folder or `-C DIR`; raises InputError when there is none."""
+    return find_workspace(_start)
+
+
+def say(line: str) -> None:
+    """One line of progress, on stderr: stdout is for answers."""
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,1 @@
+"""Pipeline -> model folders that Triton can load."""

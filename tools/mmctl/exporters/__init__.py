@@ -1,0 +1,1 @@
+"""Sources -> model files that are proven equal to what they came from."""

@@ -1,0 +1,95 @@
+"""Writing files so that nothing is ever half-written, and hashing them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from mmctl.errors import InputError, WorldError
+
+
+@contextmanager
+def writing_to(path: Path) -> Iterator[None]:
+    """Turns what the disk can do wrong into one clear error that names `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise WorldError(
+            f"{path}: cannot write: {error.strerror or error}",
+            hint="check free space and permissions; what was there before is unchanged",
+        ) from error
+
+
+def write_text(path: Path, text: str) -> bool:
+    """Write `text` unless the file has it already; whole or not at all. True if it wrote."""
+    return write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> bool:
+    if path.is_file() and path.read_bytes() == content:
+        return False
+    with writing_to(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            os.chmod(name, 0o644)
+            os.replace(name, path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    return True
+
+
+def write_json(path: Path, value: object) -> bool:
+    return write_text(path, render_json(value))
+
+
+def render_json(value: object) -> str:
+    """Sorted keys and a final newline: equal values give equal bytes."""
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def read_text(path: Path) -> str:
+    """Text of a user's file. Raises InputError when it is missing or not UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from error
+
+
+@contextmanager
+def new_folder(final: Path) -> Iterator[Path]:
+    """A temporary folder beside `final` that becomes `final` when the block succeeds.
+
+    On any failure (Ctrl-C included) it is removed and `final` does not exist.
+    """
+    with writing_to(final):
+        final.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(dir=final.parent, prefix=f".{final.name}."))
+    try:
+        temporary.chmod(0o755)
+        yield temporary
+        with writing_to(final):
+            os.replace(temporary, final)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def sha256_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest_of(parts: Mapping[str, object]) -> str:
+    """SHA-256 over named parts; their order does not matter. Values must be JSON."""
+    return hashlib.sha256(render_json(dict(parts)).encode()).hexdigest()

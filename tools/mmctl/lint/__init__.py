@@ -1,0 +1,1 @@
+"""Rules about pipelines and repositories, one table."""

@@ -1,0 +1,1 @@
+"""pipeline.yaml -> a checked graph."""

@@ -1,0 +1,1 @@
+"""Node kinds of pipeline.yaml."""

@@ -1,0 +1,1 @@
+"""A real Triton on this machine: its runtime, its process, its backends."""

@@ -1,0 +1,1 @@
+"""Triton's own file formats: configurations, releases, repositories."""

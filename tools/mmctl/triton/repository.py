@@ -1,0 +1,180 @@
+"""Model folders: the lock, the manifest of a version, the marker of what mmctl generated."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mmctl.errors import InputError
+from mmctl.files import render_json
+from mmctl.tensors import Signature, TensorSpec, parse_type
+from mmctl.triton.config import ModelConfig
+
+SCHEMA = 1
+LOCK = "model.lock"
+MARKER = ".mmctl.json"
+MANIFEST = "manifest.json"
+CONFIG = "config.pbtxt"
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """model.lock: what a model's current version is made of, readable without its weights.
+
+    `signature.max_batch` here only says whether there is a batch axis (0 or 1): how large a batch
+    may be is a setting, and settings give no new version. `files` maps names inside the version
+    folder to SHA-256. `evidence` is what the gates measured when this version was made.
+    """
+
+    version: int
+    build_key: str
+    signature: Signature
+    files: Mapping[str, str]
+    precision: str = "fp32"
+    evidence: tuple[Mapping[str, Any], ...] = ()
+    history: tuple[tuple[int, str], ...] = ()
+    """Every version there ever was with its build key, the current one last."""
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedModel:
+    """A model folder that the compiler makes; it holds only small files.
+
+    `files` go into the version folder, by path inside it. `configs` maps paths inside the model's
+    folder to configs, unpinned. `calls` names the models it calls. `own_key` is the SHA-256 over
+    what the version is made from, the called models left out. `origin` is the file to edit.
+    """
+
+    name: str
+    configs: Mapping[str, ModelConfig]
+    signature: Signature
+    origin: str
+    own_key: str
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    calls: tuple[str, ...] = ()
+
+
+def read_lock(folder: Path) -> Lock | None:
+    """The lock of a model, or None when it was never built. Raises InputError when broken."""
+    path = folder / LOCK
+    if not path.is_file():
+        return None
+    try:
+        return _lock_of(json.loads(path.read_text()))
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{path}: not a lock that this mmctl can read: {error}",
+            hint="restore it from version control, or delete it and run `mmctl build`",
+        ) from error
+
+
+def render_lock(lock: Lock) -> str:
+    return render_json(
+        {
+            "schema": SCHEMA,
+            "version": lock.version,
+            "build_key": lock.build_key,
+            "signature": {
+                "inputs": [_spec_json(s, lock.signature) for s in lock.signature.inputs],
+                "outputs": [_spec_json(s, lock.signature) for s in lock.signature.outputs],
+            },
+            "files": dict(lock.files),
+            "precision": lock.precision,
+            "evidence": [dict(row) for row in lock.evidence],
+            "history": [{"version": v, "build_key": key} for v, key in lock.history],
+        }
+    )
+
+
+def version_for(lock: Lock | None, build_key: str) -> int:
+    """The number that `build_key` has had, or the next free one: numbers are never used again."""
+    history = lock.history if lock else ()
+    for version, key in history:
+        if key == build_key:
+            return version
+    return max((version for version, _ in history), default=0) + 1
+
+
+def history_with(lock: Lock | None, version: int, build_key: str) -> tuple[tuple[int, str], ...]:
+    """The lock's history with this version as the current, last one."""
+    before = tuple(row for row in (lock.history if lock else ()) if row[0] != version)
+    return (*before, (version, build_key))
+
+
+def render_manifest(version: int, build_key: str, config: str, calls: Mapping[str, int]) -> str:
+    """manifest.json of a version folder; `config` is the text of its whole config.pbtxt."""
+    return render_json(
+        {
+            "schema": SCHEMA,
+            "version": version,
+            "build_key": build_key,
+            "config": config,
+            "calls": dict(calls),
+        }
+    )
+
+
+def read_build_key(version_folder: Path) -> str | None:
+    """The build key that a version folder was made for; None when it is absent or not ours."""
+    try:
+        manifest = json.loads((version_folder / MANIFEST).read_text())
+        return str(manifest["build_key"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def render_marker(origin: str) -> str:
+    return render_json({"schema": SCHEMA, "generated_by": "mmctl", "from": origin})
+
+
+def is_generated(folder: Path) -> bool:
+    """Whether mmctl made the whole folder, so that it may rewrite or remove it."""
+    return (folder / MARKER).is_file()
+
+
+def is_foreign(folder: Path) -> bool:
+    """Whether the folder is the user's own: a config.pbtxt that mmctl reads and never writes."""
+    return (
+        (folder / CONFIG).is_file()
+        and not (folder / "model.yaml").is_file()
+        and not is_generated(folder)
+    )
+
+
+def _spec_json(spec: TensorSpec, signature: Signature) -> dict[str, object]:
+    entry: dict[str, object] = {
+        "name": spec.name,
+        "dtype": str(spec.type.dtype),
+        "shape": list(spec.type.dims),
+        "batched": signature.max_batch > 0,
+    }
+    return {**entry, "optional": True} if spec.optional else entry
+
+
+def _lock_of(data: Mapping[str, Any]) -> Lock:
+    if data["schema"] != SCHEMA:
+        raise ValueError(f"schema {data['schema']} instead of {SCHEMA}")
+    tensors = data["signature"]
+    batched = any(t["batched"] for t in (*tensors["inputs"], *tensors["outputs"]))
+    return Lock(
+        version=int(data["version"]),
+        build_key=str(data["build_key"]),
+        signature=Signature(
+            inputs=tuple(_spec_of(t) for t in tensors["inputs"]),
+            outputs=tuple(_spec_of(t) for t in tensors["outputs"]),
+            max_batch=int(batched),
+        ),
+        files=dict(data["files"]),
+        precision=str(data["precision"]),
+        evidence=tuple(data["evidence"]),
+        history=tuple((int(row["version"]), str(row["build_key"])) for row in data["history"]),
+    )
+
+
+def _spec_of(tensor: Mapping[str, Any]) -> TensorSpec:
+    dims = ",".join(str(dim) for dim in tensor["shape"])
+    text = f"{tensor['dtype']}[{dims}]" if dims else str(tensor["dtype"])
+    return TensorSpec(str(tensor["name"]), parse_type(text), bool(tensor.get("optional", False)))
