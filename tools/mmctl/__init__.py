@@ -1,3 +1,30 @@
 """mmctl: multi-model pipelines, compiled to NVIDIA Triton Inference Server."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mmctl.client.aio import AsyncClient
+    from mmctl.client.client import Client
+    from mmctl.errors import InferenceError
+    from mmctl.server.process import EmbeddedTriton
+
 __version__ = "0.1.0"
+
+__all__ = ["AsyncClient", "Client", "EmbeddedTriton", "InferenceError", "__version__"]
+
+_HOMES = {
+    "AsyncClient": "mmctl.client.aio",
+    "Client": "mmctl.client.client",
+    "EmbeddedTriton": "mmctl.server.process",
+    "InferenceError": "mmctl.errors",
+}
+
+
+def __getattr__(name: str) -> object:
+    """The public names, imported when first asked for: `import mmctl` stays light."""
+    if name not in _HOMES:
+        raise AttributeError(f"module `mmctl` has no attribute `{name}`")
+    return getattr(import_module(_HOMES[name]), name)

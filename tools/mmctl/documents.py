@@ -24,7 +24,7 @@ Location = tuple[Key, ...]
 Data = str | None | list["Data"] | dict[str, "Data"]
 
 MAX_DEPTH = 64
-MAX_BYTES = 4 * 1024 * 1024
+MAX_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def read_document(path: Path, *, shown: str | None = None) -> Document:
 def parse_document(text: str, path: str) -> Document:
     """Raises InvalidFiles (Y001) at the line and column of what is not YAML."""
     if len(text) > MAX_BYTES:
-        raise InvalidFiles([Finding.at(Position(path), "Y001", "file is larger than 4 MiB")])
+        raise InvalidFiles([Finding.at(Position(path), "Y001", "file is larger than 1 MiB")])
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -76,6 +76,8 @@ def _syntax_finding(error: yaml.MarkedYAMLError, path: str) -> Finding:
     hint = None
     if "'['" in problem or "']'" in problem:
         hint = 'quote a type that has brackets inside { }: "fp32[384]"'
+    elif "'?'" in problem:
+        hint = 'quote a name that ends in ? inside { }: "score?"'
     return Finding.at(position, "Y001", problem, hint)
 
 
@@ -161,7 +163,7 @@ def load_entry(kind: type[E], document: Document, *location: Key) -> E:
         return kind.model_validate(data)
     except ValidationError as error:
         findings = [_entry_finding(kind, document, location, e) for e in error.errors()]
-        raise InvalidFiles(sorted(findings, key=lambda f: (f.line, f.column))) from error
+        raise InvalidFiles(sorted(findings, key=lambda f: (f.line, f.column, f.code))) from error
 
 
 def _entry_finding(
@@ -174,7 +176,7 @@ def _entry_finding(
         return Finding.at(document.at_key(*location), "Y003", f"unknown key `{key}`", hint)
     if error["type"] == "missing":
         key = str(error["loc"][-1])
-        return Finding.at(document.at_key(*location), "Y004", f"`{key}` is missing")
+        return Finding.at(document.at(*location), "Y004", f"`{key}` is missing")
     message = str(error["msg"]).removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
     name = f"`{location[-1]}`: " if location else ""
@@ -185,20 +187,21 @@ def _real_location(document: Document, prefix: Location, loc: Sequence[Key]) -> 
     """pydantic's location without the tags of unions, which are no keys of the file."""
     real: Location = ()
     for key in loc:
-        if (*prefix, *real, key) in document.values or key == loc[-1]:
+        if (*prefix, *real, key) in document.values:
             real = (*real, key)
     return real
 
 
 def _known_keys(kind: type[BaseModel], loc: Sequence[Key]) -> Iterator[str]:
-    """Keys that the entry at `loc` inside `kind` may have."""
-    found = kind
+    """Keys that the entry at `loc` inside `kind` may have; of a union, those of all its kinds."""
+    found = [kind]
     for key in loc:
-        annotation = getattr(found.model_fields.get(str(key)), "annotation", None)
-        inner = next(_entries_in(annotation), None)
+        fields = [entry.model_fields.get(str(key)) for entry in found]
+        inner = [e for f in fields for e in _entries_in(getattr(f, "annotation", None))]
         found = inner or found
-    for name, field in found.model_fields.items():
-        yield field.alias or name
+    for entry in found:
+        for name, field in entry.model_fields.items():
+            yield field.alias or name
 
 
 def _entries_in(annotation: Any) -> Iterator[type[BaseModel]]:

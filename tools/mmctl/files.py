@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -83,6 +84,38 @@ def new_folder(final: Path) -> Iterator[Path]:
             os.replace(temporary, final)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def exclusive(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
+    """One process at a time: holds a lock on `path`; calls `on_wait` once if it must wait."""
+    with writing_to(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("a")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_wait()
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """A hard link where the disk allows one, else a copy. For files that never change."""
+    with writing_to(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(source, target)
+        except OSError:
+            shutil.copyfile(source, target)
+
+
+def copy(source: Path, target: Path) -> None:
+    """A copy with a fresh modification time, by which Triton sees that it is new."""
+    with writing_to(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
 
 
 def sha256_file(path: Path) -> str:

@@ -1,1 +1,7 @@
-"""From sources to locks, versions and served trees."""
+"""From sources to locks, versions and served trees.
+
+catalog   what can be called, with its signature: read from locks and configs alone
+compiled  pipelines -> what their folders must hold, still without touching the disk
+build     exports models and writes folders; `check_built` compares instead of writing
+served    the folder that a Triton reads
+"""

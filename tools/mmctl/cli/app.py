@@ -15,7 +15,12 @@ from typing import Annotated
 import typer
 
 from mmctl import __version__
-from mmctl.cli import context
+from mmctl.cli import build, context, runtime, serve
+from mmctl.cli.demo import demo
+from mmctl.cli.doctor import doctor
+from mmctl.cli.export import export, fetch
+from mmctl.cli.infer import infer
+from mmctl.cli.init import init
 from mmctl.errors import MmctlError
 
 app = typer.Typer(
@@ -48,6 +53,20 @@ def _options(
     ] = False,
 ) -> None:
     context.start_in(directory)
+
+
+app.command()(init)
+app.command()(build.build)
+app.command("compile")(build.compile_)
+app.command()(demo)
+app.command()(infer)
+app.command()(export)
+app.command()(fetch)
+app.command()(doctor)
+app.add_typer(runtime.app, name="runtime")
+app.command()(serve.serve)
+app.command()(serve.stop)
+app.command()(serve.logs)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from mmctl.workspace import Workspace, find_workspace
+if TYPE_CHECKING:
+    from mmctl.workspace import Workspace
 
 _start = Path(".")
 
@@ -18,6 +20,8 @@ def start_in(directory: Path) -> None:
 
 def workspace() -> Workspace:
     """The workspace around the current folder or `-C DIR`; raises InputError when there is none."""
+    from mmctl.workspace import find_workspace  # pydantic: 0.1 s that `--help` does not need
+
     return find_workspace(_start)
 
 

@@ -57,7 +57,7 @@ class AcceleratorEntry(Entry):
     """`{name: tensorrt, parameters: {precision_mode: FP16}}`."""
 
     name: Literal["tensorrt", "cuda", "openvino", "auto_mixed_precision"]
-    parameters: Annotated[dict[str, str], Field(default_factory=dict)]
+    parameters: dict[str, str] = Field(default_factory=dict)
 
 
 class OptimizationEntry(Entry):
@@ -73,7 +73,7 @@ class WarmupEntry(Entry):
 
     batch: Count = 1
     count: Count = 1
-    dims: Annotated[dict[str, tuple[int, ...]], Field(default_factory=dict)]
+    dims: dict[str, tuple[int, ...]] = Field(default_factory=dict)
     data: Literal["zero", "random"] = "zero"
 
 
@@ -83,8 +83,8 @@ class ServingOptions(Entry):
     batching: Batching = Batching()
     instances: Instances = Instances()
     optimization: OptimizationEntry | None = None
-    parameters: Annotated[dict[str, str], Field(default_factory=dict)]
+    parameters: dict[str, str] = Field(default_factory=dict)
     warmup: tuple[WarmupEntry, ...] = ()
     response_cache: Flag = False
-    labels: Annotated[dict[str, str], Field(default_factory=dict)]
+    labels: dict[str, str] = Field(default_factory=dict)
     """Label file by output name; the file lies in the model's folder."""

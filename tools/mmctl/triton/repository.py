@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,18 @@ class GeneratedModel:
     own_key: str
     files: Mapping[str, bytes] = field(default_factory=dict)
     calls: tuple[str, ...] = ()
+    resources: Mapping[str, str] = field(default_factory=dict)
+    """Files of model packages: path inside the version folder -> `package:NAME/path`."""
+
+    @property
+    def file_digests(self) -> dict[str, str]:
+        """SHA-256 of what the compiler itself makes; packages are pinned by their own hashes."""
+        return {path: hashlib.sha256(content).hexdigest() for path, content in self.files.items()}
+
+    @property
+    def lock_signature(self) -> Signature:
+        """The signature as a lock keeps it: with or without a batch axis, not how large."""
+        return replace(self.signature, max_batch=min(self.signature.max_batch, 1))
 
 
 def read_lock(folder: Path) -> Lock | None:
@@ -128,6 +141,14 @@ def read_build_key(version_folder: Path) -> str | None:
 
 def render_marker(origin: str) -> str:
     return render_json({"schema": SCHEMA, "generated_by": "mmctl", "from": origin})
+
+
+def read_marker(folder: Path) -> str | None:
+    """The file that a generated folder was made from, relative to the workspace."""
+    try:
+        return str(json.loads((folder / MARKER).read_text())["from"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def is_generated(folder: Path) -> bool:

@@ -1,0 +1,27 @@
+"""How positive the text of a MiniLM embedding is: a linear head."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+
+class SentimentHead(nn.Module):
+    """[batch, 384] embeddings to [batch, 1] probabilities that the writer is pleased."""
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        super().__init__()
+        self.linear = nn.Linear(weight.shape[1], weight.shape[0])
+        self.linear.load_state_dict({"weight": weight, "bias": bias})
+
+    def forward(self, embedding: Tensor) -> Tensor:
+        return torch.sigmoid(self.linear(embedding))
+
+
+def build() -> tuple[nn.Module, dict[str, Tensor]]:
+    """The module and example inputs: vectors of length 1, as MiniLM gives them."""
+    with np.load(Path(__file__).parent / "head.npz", allow_pickle=False) as head:
+        tensors = {name: torch.from_numpy(head[name]) for name in ("weight", "bias")}
+    embedding = nn.functional.normalize(torch.randn(2, 384), dim=-1)
+    return SentimentHead(**tensors).eval(), {"embedding": embedding}

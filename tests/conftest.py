@@ -1,0 +1,46 @@
+"""Fixtures that every kind of test may use."""
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden")
+
+
+ROOMS = ("unit", "contract", "golden", "cli", "exports", "live")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Fast tests first; what a later room needs is built by an earlier one."""
+    items.sort(key=lambda item: _room(item.path))
+
+
+def _room(path: Path) -> int:
+    parts = path.relative_to(ROOT / "tests").parts
+    return ROOMS.index(parts[0]) if parts[0] in ROOMS else 0
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The checkout."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def shared_dir() -> Path:
+    """Test data beside the checkout that is too large, or not ours, to commit."""
+    folder = ROOT.parent / "shared"
+    if not folder.is_dir():
+        pytest.skip("the data folder beside the checkout does not exist")
+    return folder
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """An empty workspace."""
+    (tmp_path / "mmctl.yaml").write_text("targets: {}\n")
+    return tmp_path

@@ -1,0 +1,282 @@
+"""The pipelines of this repository, built and served: right, equal, lawful, and not reloaded."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mmctl.building.served import materialise
+from mmctl.client import Client
+from mmctl.client.samples import compare, read_samples
+from mmctl.errors import InferenceError
+from mmctl.files import sha256_file
+from mmctl.server.process import EmbeddedTriton
+from mmctl.serving.session import Prepared, prepare, refuse_failures
+from mmctl.triton.repository import read_lock
+from mmctl.workspace import Workspace, read_workspace
+
+pytestmark = [pytest.mark.live, pytest.mark.exports]
+
+PIPELINES = ("content_moderation", "customer_service", "customer_service_chain")
+
+
+@pytest.fixture(scope="module")
+def repository(root: Path) -> Workspace:
+    return read_workspace(root)
+
+
+@pytest.fixture(scope="module")
+def tree(repository: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    served = repository.state / "served" / "tests"  # on the disk of the versions: links, no copies
+    shutil.rmtree(served, ignore_errors=True)
+    return prepare(repository, [], served, print)
+
+
+@pytest.fixture(scope="module")
+def server(tree: Prepared, repository: Workspace) -> Iterator[EmbeddedTriton]:
+    with EmbeddedTriton.start(
+        tree.runtime, tree.tree.root, state=repository.state, private=True, say=print
+    ) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(server: EmbeddedTriton) -> Iterator[Client]:
+    with Client(server.grpc) as running:
+        yield running
+
+
+def test_triton_loads_every_generated_default_config(server: EmbeddedTriton) -> None:
+    refuse_failures(server)
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_every_sample_gets_the_answer_it_expects(
+    client: Client, repository: Workspace, pipeline: str
+) -> None:
+    samples = read_samples(repository.pipelines / pipeline / "samples")
+    assert samples
+    for sample in samples:
+        response = client.infer(pipeline, sample.inputs)
+        assert compare(response.outputs, sample.expect) == [], sample.name
+
+
+def test_a_second_load_of_an_unchanged_tree_reloads_nothing(
+    server: EmbeddedTriton, tree: Prepared, repository: Workspace
+) -> None:
+    before = server.stub_pids()
+    again = materialise(repository, tree.built.models, tree.tree.root)
+    assert again.changed == ()
+    for name in PIPELINES:
+        server.load(name)
+    assert server.stub_pids() == before
+
+
+def test_a_comment_in_model_yaml_changes_no_version(repository: Workspace, tmp_path: Path) -> None:
+    from mmctl.exporters.keys import build_key
+    from mmctl.exporters.spec import read_model
+
+    copy = read_workspace(_copy_of_sources(repository, tmp_path))
+    path = copy.models / "nsfw" / "model.yaml"
+    path.write_text("# a comment\n" + path.read_text())
+    lock = read_lock(copy.models / "nsfw")
+    assert lock is not None
+    assert build_key(copy, read_model(copy, "nsfw")) == lock.build_key
+
+
+def _copy_of_sources(repository: Workspace, target: Path) -> Path:
+    ignore = shutil.ignore_patterns("[0-9]*")
+    shutil.copytree(repository.models, target / "model_repository", ignore=ignore)
+    shutil.copytree(repository.pipelines, target / "ensembles")
+    shutil.copy(repository.root / "mmctl.yaml", target)
+    return target
+
+
+@pytest.fixture(scope="module")
+def texts(shared_dir: Path) -> list[str]:
+    """200 questions of customers."""
+    with (shared_dir / "data" / "intent" / "banking77_test.csv").open() as file:
+        rows = [row["text"] for row in csv.DictReader(file)]
+    return rows[:: len(rows) // 200][:200]
+
+
+def test_the_serial_and_the_parallel_customer_service_answer_alike(
+    client: Client, texts: list[str]
+) -> None:
+    for start in range(0, len(texts), 20):
+        batch = {"text": texts[start : start + 20]}
+        serial = client.infer("customer_service_chain", batch).outputs
+        side_by_side = client.infer("customer_service", batch).outputs
+        assert list(serial) == list(side_by_side)
+        for name, values in serial.items():
+            if values.dtype.kind == "f":
+                np.testing.assert_allclose(values, side_by_side[name], atol=1e-4, err_msg=name)
+            else:
+                assert values.tolist() == side_by_side[name].tolist(), name
+
+
+def test_intents_are_as_accurate_as_the_head_was_measured(client: Client, shared_dir: Path) -> None:
+    """0.9315 on the official test set of BANKING77, within half a point."""
+    with (shared_dir / "data" / "intent" / "banking77_test.csv").open() as file:
+        rows = sorted(csv.DictReader(file), key=lambda row: len(row["text"]))  # alike in length
+    right = 0
+    for start in range(0, len(rows), 32):
+        batch = rows[start : start + 32]
+        found = client.infer("intent", {"text": [row["text"] for row in batch]}).outputs["intent"]
+        pairs = zip(batch, found.ravel(), strict=True)
+        right += sum(row["category"] == label for row, label in pairs)
+    assert right / len(rows) == pytest.approx(0.9315, abs=0.005)
+
+
+def _rows(repository: Workspace, pipeline: str, count: int) -> list[dict[str, object]]:
+    samples = read_samples(repository.pipelines / pipeline / "samples")
+    return [dict(samples[i % len(samples)].inputs) for i in range(count)]
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_the_batch_law_holds(client: Client, repository: Workspace, pipeline: str) -> None:
+    """f(concat(a, b)) = concat(f(a), f(b)): rows of a batch are answered as if they came alone."""
+    rows = _rows(repository, pipeline, 7)
+    together = client.infer(pipeline, _stack(rows)).outputs
+    for index, row in enumerate(rows):
+        alone = client.infer(pipeline, _stack([row])).outputs
+        for name, values in alone.items():
+            if values.dtype.kind == "f":
+                np.testing.assert_allclose(together[name][index], values[0], atol=1e-4)
+            else:
+                assert together[name][index].tolist() == values[0].tolist(), (name, index)
+
+
+def _stack(rows: list[dict[str, object]]) -> dict[str, object]:
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def _session(repository: Workspace, model: str) -> object:
+    import onnxruntime
+
+    lock = read_lock(repository.models / model)
+    assert lock is not None
+    file = repository.models / model / str(lock.version) / "model.onnx"
+    assert sha256_file(file)
+    return onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 5, 8, 16, 31, 32])
+def test_the_served_encoder_answers_as_onnx_runtime_does_in_process(
+    client: Client, repository: Workspace, batch: int
+) -> None:
+    session = _session(repository, "minilm")
+    _same_as_in_process(client, session, batch, np.random.default_rng(batch))
+
+
+def test_eight_clients_with_different_batch_sizes_each_get_their_own_rows(
+    server: EmbeddedTriton, repository: Workspace
+) -> None:
+    session = _session(repository, "minilm")
+    failures: list[BaseException] = []
+
+    def ask(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        try:
+            with Client(server.grpc) as own:
+                for _ in range(6):
+                    _same_as_in_process(own, session, int(rng.integers(1, 9)), rng)
+        except BaseException as error:  # noqa: BLE001 - told in the main thread
+            failures.append(error)
+
+    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def _same_as_in_process(
+    client: Client, session: object, batch: int, rng: np.random.Generator
+) -> None:
+    ids = rng.integers(1000, 20000, (batch, 16))
+    mask = np.ones_like(ids)
+    mask[:, int(rng.integers(4, 16)) :] = 0
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    (expected,) = session.run(None, inputs)  # type: ignore[attr-defined]
+    served = client.infer("minilm", inputs).outputs["embedding"]
+    np.testing.assert_allclose(served, expected, atol=1e-5)
+
+
+PHOTO = "image"
+
+
+@pytest.mark.parametrize(
+    ("image", "message"),
+    [
+        pytest.param(b"not an image", "not an image", id="text instead of an image"),
+        pytest.param(b"", "not an image", id="nothing"),
+        pytest.param(b"\x89PNG\r\n\x1a\n" + b"\x00" * 50, "not an image", id="broken PNG"),
+    ],
+)
+def test_what_is_no_image_is_answered_with_the_step_that_refused_it(
+    client: Client, image: bytes, message: str
+) -> None:
+    with pytest.raises(InferenceError, match=message) as caught:
+        client.infer("content_moderation", {"text": "hello", "image": image})
+    assert "pixels" in str(caught.value)
+
+
+def test_an_image_bomb_is_refused_before_it_is_decoded(client: Client) -> None:
+    bomb = _png_of(10_000, 10_000)
+    assert len(bomb) < 1_000_000
+    with pytest.raises(InferenceError, match="megapixels"):
+        client.infer("content_moderation", {"text": "hello", "image": bomb})
+
+
+def _png_of(width: int, height: int) -> bytes:
+    import struct
+    import zlib
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        crc = struct.pack(">I", zlib.crc32(kind + data))
+        return struct.pack(">I", len(data)) + kind + data + crc
+
+    header = struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)
+    rows = zlib.compress((b"\x00" + b"\x00" * ((width + 7) // 8)) * height, 9)
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+    )
+
+
+def test_one_bad_image_among_good_ones_fails_alone(
+    server: EmbeddedTriton, repository: Workspace
+) -> None:
+    good = read_samples(repository.pipelines / "content_moderation" / "samples")[0]
+    outcomes: dict[int, str] = {}
+
+    def ask(index: int) -> None:
+        image = b"broken" if index == 3 else good.inputs["image"]
+        with Client(server.grpc) as own:
+            try:
+                own.infer("content_moderation", {"text": "hello", "image": image})
+                outcomes[index] = "answered"
+            except InferenceError as error:
+                outcomes[index] = str(error)
+
+    threads = [threading.Thread(target=ask, args=(index,)) for index in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [outcomes[i] for i in range(8) if i != 3] == ["answered"] * 7
+    assert "not an image" in outcomes[3]
+
+
+def test_unicode_survives_the_whole_way(client: Client) -> None:
+    text = "Grüße, 你好, 🙂: where is my new card?"
+    state = client.infer("customer_service", {"text": text}).outputs
+    assert json.loads(state["entities"].ravel()[0]) is not None

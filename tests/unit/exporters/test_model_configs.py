@@ -1,0 +1,69 @@
+"""From lock and model.yaml to the configs that are committed."""
+
+from pathlib import Path
+
+import pytest
+from model_folders import PYTHON_YAML, write_model
+
+from mmctl.errors import InputError
+from mmctl.exporters.configs import configs_of
+from mmctl.exporters.spec import Model, read_model
+from mmctl.tensors import Signature, TensorSpec, parse_type
+from mmctl.triton.pbtxt import parse_config
+from mmctl.triton.repository import Lock
+
+YAML = "source: {onnx: net.onnx}\nbatching: {max_batch: 16}\n"
+
+
+def lock(*, batched: bool = True) -> Lock:
+    x = TensorSpec("x", parse_type("fp32[4]"))
+    y = TensorSpec("y", parse_type("fp32"))
+    return Lock(1, "key", Signature((x,), (y,), max_batch=int(batched)), {})
+
+
+def model(workspace: Path, yaml: str) -> Model:
+    return read_model(write_model(workspace, "net", yaml), "net")
+
+
+def test_how_large_a_batch_may_be_comes_from_model_yaml(workspace: Path) -> None:
+    texts = configs_of(model(workspace, YAML), lock())
+    config = parse_config(texts["config.pbtxt"], where="")
+    assert list(texts) == ["config.pbtxt"]
+    assert config.max_batch_size == 16
+    assert config.platform == "onnxruntime_onnx"
+    assert config.default_model_filename == "model.onnx"
+    assert config.outputs[0].dims == (1,)
+
+
+def test_gpu_instances_get_a_profile_of_their_own(workspace: Path) -> None:
+    texts = configs_of(model(workspace, YAML + "instances: {gpu: 2}\n"), lock())
+    assert sorted(texts) == ["config.pbtxt", "configs/gpu.pbtxt"]
+
+
+def test_a_python_source_runs_in_the_python_backend(workspace: Path) -> None:
+    texts = configs_of(model(workspace, PYTHON_YAML), lock())
+    config = parse_config(texts["config.pbtxt"], where="")
+    assert (config.backend, config.default_model_filename) == ("python", "model.py")
+
+
+@pytest.mark.parametrize(
+    ("yaml", "batched"), [(YAML, False), (YAML.replace("{max_batch: 16}", "none"), True)]
+)
+def test_a_lock_of_the_other_kind_of_batching_must_be_exported_anew(
+    workspace: Path, yaml: str, batched: bool
+) -> None:
+    with pytest.raises(InputError, match="a batch axis") as caught:
+        configs_of(model(workspace, yaml), lock(batched=batched))
+    assert caught.value.hint == "run `mmctl export net`"
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("labels: {z: words.txt}\n", "`labels` names `z`"),
+        ("warmup: [{dims: {y: [4]}}]\n", "`warmup` names `y`"),
+    ],
+)
+def test_options_name_tensors_that_the_model_has(workspace: Path, option: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        configs_of(model(workspace, YAML + option), lock())

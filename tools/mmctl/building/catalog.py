@@ -1,0 +1,78 @@
+"""What can be called in a workspace, and with which tensors: read from locks and configs alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from mmctl.errors import InputError
+from mmctl.exporters.spec import Model, read_model
+from mmctl.files import read_text
+from mmctl.tensors import Signature
+from mmctl.triton.pbtxt import called_models, parse_config, signature_of
+from mmctl.triton.repository import CONFIG, Lock, is_foreign, is_generated, read_lock
+from mmctl.workspace import Workspace, check_name
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """Models that people made. `locked` are those with model.yaml that have been exported.
+
+    `foreign` are the user's own folders: mmctl knows their config and never writes them.
+    """
+
+    models: Mapping[str, Model]
+    locks: Mapping[str, Lock]
+    foreign: Mapping[str, Signature]
+
+    @property
+    def signatures(self) -> dict[str, Signature]:
+        """Of everything that is not generated and can be called now."""
+        exported = {
+            name: model_signature(self.models[name], lock) for name, lock in self.locks.items()
+        }
+        return {**self.foreign, **exported}
+
+
+def read_catalog(workspace: Workspace) -> Catalog:
+    """Raises InputError for a broken lock or config, and for a name that is no name."""
+    models: dict[str, Model] = {}
+    locks: dict[str, Lock] = {}
+    foreign: dict[str, Signature] = {}
+    for name in workspace.model_names():
+        folder = workspace.models / name
+        if is_generated(folder):
+            continue
+        if is_foreign(folder):
+            shown = workspace.shown(folder / CONFIG)
+            foreign[name] = signature_of(parse_config(read_text(folder / CONFIG), where=shown))
+            continue
+        if problem := check_name(name):
+            raise InputError(f"{workspace.shown(folder)}: {problem}", hint="rename the folder")
+        models[name] = read_model(workspace, name)
+        if (lock := read_lock(folder)) is not None:
+            locks[name] = lock
+    _refuse_collisions(workspace, (*models, *foreign))
+    return Catalog(models, locks, foreign)
+
+
+def model_signature(model: Model, lock: Lock) -> Signature:
+    """The lock knows the tensors; how large a batch may be is a setting of model.yaml."""
+    batched = lock.signature.max_batch > 0
+    return replace(lock.signature, max_batch=model.file.batching.max_batch if batched else 0)
+
+
+def foreign_calls(workspace: Workspace, name: str) -> tuple[str, ...]:
+    """Models that a foreign ensemble calls."""
+    path = workspace.models / name / CONFIG
+    return called_models(read_text(path), where=workspace.shown(path))
+
+
+def _refuse_collisions(workspace: Workspace, names: Iterable[str]) -> None:
+    """Models and pipelines share one name space: a pipeline becomes a model of its name."""
+    both = sorted(set(names) & set(workspace.pipeline_names()))
+    if both:
+        raise InputError(
+            f"`{both[0]}` is both a model and a pipeline",
+            hint=f"rename model_repository/{both[0]} or ensembles/{both[0]}",
+        )

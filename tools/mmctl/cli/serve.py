@@ -1,0 +1,211 @@
+"""`mmctl serve`, `stop` and `logs`: a Triton on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mmctl.cli import context
+from mmctl.errors import InputError
+
+if TYPE_CHECKING:
+    from mmctl.server.info import ServerInfo
+    from mmctl.server.process import EmbeddedTriton
+    from mmctl.server.runtime import Runtime
+    from mmctl.workspace import Workspace
+
+Target = Annotated[str, typer.Option("--target", metavar="NAME", help="Which server.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What `mmctl serve` was asked for."""
+
+    names: list[str]
+    http: int
+    grpc: int
+    metrics: int
+    docker: str | None
+    tree: Path | None
+    watch: bool
+
+    def arguments(self) -> list[str]:
+        """The command line that asks for the same, with its answer as JSON."""
+        words = ["serve", "--json", *self.names, f"--http={self.http}", f"--grpc={self.grpc}"]
+        words.append(f"--metrics={self.metrics}")
+        words += [f"--docker={self.docker}"] if self.docker else []
+        words += [f"--tree={self.tree.resolve()}"] if self.tree else []
+        words += ["--watch"] if self.watch else []
+        return words
+
+
+def serve(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME...", help="Models or pipelines; all by default."),
+    ] = None,
+    *,
+    http: Annotated[int, typer.Option(help="Port; 0 takes any free one.")] = 8000,
+    grpc: Annotated[int, typer.Option(help="Port; 0 takes any free one.")] = 8001,
+    metrics: Annotated[int, typer.Option(help="Port; 0 takes any free one.")] = 8002,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Return once it answers; `mmctl stop` ends it.")
+    ] = False,
+    docker: Annotated[
+        str | None,
+        typer.Option(metavar="IMAGE", help="Run this image instead of the embedded Triton."),
+    ] = None,
+    tree: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Serve this model repository as it is.")
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Build and load again whenever a source is saved.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Serve models and pipelines on this machine.
+
+    Builds what is not built, listens on loopback ports only, and ends with Ctrl-C.
+    """
+    workspace = context.workspace()
+    wanted = Wanted(names or [], http, grpc, metrics, docker, tree, watch)
+    _refuse_misfits(workspace, wanted)
+    if detach:
+        from mmctl.server.detach import serve_detached
+        from mmctl.server.info import log_path
+
+        arguments = ["-C", str(workspace.root), *wanted.arguments()]
+        output = log_path(workspace.state, "embedded").with_suffix(".out")
+        answer = serve_detached(arguments, output, context.say)
+        if isinstance(answer, int):
+            raise typer.Exit(answer)
+        _print_info(answer, json)
+        return
+    with _start(workspace, wanted) as server:
+        for model, reason in server.failures().items():
+            context.say(f"`{model}` is not served: {reason}")
+        _print_info(server.info, json)
+        try:
+            if watch:
+                _watch(workspace, wanted, server)
+            server.wait()
+        except KeyboardInterrupt:
+            context.say("stopping")
+
+
+def stop(target: Target = "embedded") -> None:
+    """End the server and wait until it has ended."""
+    from mmctl.server.info import read_server, stop_server
+
+    if (info := read_server(context.workspace().state, target)) is None:
+        print(f"no server of `{target}` runs")
+        return
+    stop_server(info)
+    print(f"stopped the server of `{target}`")
+
+
+def logs(
+    target: Target = "embedded",
+    lines: Annotated[int, typer.Option("-n", metavar="N", min=0, help="How many lines.")] = 100,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on until the server ends.")
+    ] = False,
+) -> None:
+    """Print the end of what the last server of the target wrote."""
+    from mmctl.server.info import log_path
+    from mmctl.server.logs import follow as follow_log
+    from mmctl.server.logs import read_end
+
+    state = context.workspace().state
+    for line in read_end(log_path(state, target), lines):
+        print(line)
+    if follow:
+        for line in follow_log(state, target):
+            print(line, flush=True)
+
+
+def _refuse_misfits(workspace: Workspace, wanted: Wanted) -> None:
+    """Before anything is built: the tree that a running server reads must not be pruned."""
+    from mmctl.server.info import EMBEDDED
+    from mmctl.server.place import refuse_second
+
+    if wanted.watch and (wanted.tree or wanted.docker):
+        raise InputError(
+            "`--watch` is for the workspace's own tree on the embedded Triton",
+            hint="leave out `--tree` and `--docker`",
+        )
+    refuse_second(workspace.state, EMBEDDED)
+    if wanted.docker:
+        from mmctl.server.docker import require_engine
+
+        require_engine()
+
+
+def _watch(workspace: Workspace, wanted: Wanted, server: EmbeddedTriton) -> None:
+    from mmctl.serving.watch import watch_and_reload
+
+    watch_and_reload(workspace, wanted.names, server, workspace.served("embedded"), context.say)
+
+
+def _start(workspace: Workspace, wanted: Wanted) -> EmbeddedTriton:
+    from mmctl.server.process import EmbeddedTriton
+
+    tree = wanted.tree or workspace.served("embedded")
+    if wanted.docker:
+        whole = wanted.tree is None and _materialise(workspace, wanted.names, tree)
+        return EmbeddedTriton.start_in_docker(
+            wanted.docker,
+            tree,
+            state=workspace.state,
+            http=wanted.http,
+            grpc=wanted.grpc,
+            metrics=wanted.metrics,
+            complete_configs=not whole,
+            say=context.say,
+        )
+    runtime, whole = _prepare(workspace, wanted, tree)
+    return EmbeddedTriton.start(
+        runtime,
+        tree,
+        state=workspace.state,
+        http=wanted.http,
+        grpc=wanted.grpc,
+        metrics=wanted.metrics,
+        complete_configs=not whole,
+        say=context.say,
+    )
+
+
+def _prepare(workspace: Workspace, wanted: Wanted, tree: Path) -> tuple[Runtime, bool]:
+    """The runtime, and whether every config of the tree is whole; makes the workspace's own."""
+    if wanted.tree:
+        from mmctl.server.install import ensure_runtime
+
+        return ensure_runtime(workspace, context.say), False
+    from mmctl.serving.session import prepare
+
+    prepared = prepare(workspace, wanted.names, tree, context.say)
+    return prepared.runtime, prepared.tree.whole
+
+
+def _materialise(workspace: Workspace, names: list[str], tree: Path) -> bool:
+    """The served tree for a container, which has a Python of its own; whether it is whole."""
+    from mmctl.building.build import build
+    from mmctl.building.served import materialise
+
+    models = build(workspace, names, context.say).models
+    return materialise(workspace, models, tree).whole
+
+
+def _print_info(info: ServerInfo, json: bool) -> None:
+    if json:
+        from mmctl.cli.render import as_json
+
+        print(as_json(asdict(info)), flush=True)
+        return
+    print(f"http     http://{info.http}")
+    print(f"grpc     {info.grpc}")
+    print(f"metrics  http://{info.metrics}/metrics", flush=True)

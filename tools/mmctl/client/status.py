@@ -1,0 +1,137 @@
+"""What a gRPC status means to the user: one row per code. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from mmctl.diagnostics import nearest
+from mmctl.errors import InferenceError, InputError, MmctlError, WorldError
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A call that brought no answer. `details` is the server's text, or gRPC's own."""
+
+    code: str
+    details: str
+    where: str
+    address: str
+    timeout_s: float | None = None
+
+
+class NotFoundError(InferenceError):
+    """Triton does not serve this model or version."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """A model version as the server's repository index has it; all but `model` may be empty."""
+
+    model: str
+    version: str = ""
+    state: str = ""
+    reason: str = ""
+
+
+def error_of(failure: Failure) -> WorldError:
+    return STATUSES[failure.code](failure)
+
+
+def unknown_model(
+    model: str, version: str, address: str, index: Sequence[IndexEntry]
+) -> MmctlError:
+    """Why the server does not know a model: no such name, no such version, or not loaded."""
+    entries = [entry for entry in index if entry.model == model]
+    if not entries:
+        return InputError(
+            f"{address}: no model `{model}`", hint=nearest(model, (e.model for e in index))
+        )
+    ready = [entry.version for entry in entries if entry.state == "READY"]
+    if ready:
+        return InputError(
+            f"model `{model}` has no version `{version}`",
+            hint=f"take one that is served: {', '.join(ready)}",
+        )
+    reasons = {entry.reason or entry.state.lower() for entry in entries} - {""}
+    return WorldError(
+        f"model `{model}` is not ready: {'; '.join(sorted(reasons)) or 'not loaded'}",
+        hint="read the server's log for the cause",
+    )
+
+
+def _answered(failure: Failure) -> WorldError:
+    """Triton's own words, whole."""
+    return InferenceError(f"{failure.where}: {failure.details}")
+
+
+def _not_found(failure: Failure) -> WorldError:
+    return NotFoundError(f"{failure.where}: {failure.details}")
+
+
+def _unavailable(failure: Failure) -> WorldError:
+    """Triton says UNAVAILABLE for a full queue, gRPC says it when nobody is there."""
+    if not _NOBODY_THERE.search(failure.details):
+        return _answered(failure)
+    return WorldError(
+        f"{failure.address}: no Triton answers: {failure.details}",
+        hint="start one with `mmctl serve`, or check the address: the port must be the one of "
+        "gRPC (8001 by default, HTTP has 8000)",
+    )
+
+
+def _late(failure: Failure) -> WorldError:
+    limit = "in time" if failure.timeout_s is None else f"within {failure.timeout_s:g} s"
+    return WorldError(
+        f"{failure.where}: no answer {limit}",
+        hint="allow more time; the server may still be working on the request",
+    )
+
+
+def _exhausted(failure: Failure) -> WorldError:
+    if "larger than max" not in failure.details:
+        return _answered(failure)
+    return InferenceError(
+        f"{failure.where}: {failure.details}",
+        hint="send fewer rows in one request; a limit of 4 MB is that of a proxy on the way",
+    )
+
+
+def _forbidden(failure: Failure) -> WorldError:
+    return InferenceError(
+        f"{failure.where}: {failure.details}", hint="pass the headers that this server asks for"
+    )
+
+
+def _unimplemented(failure: Failure) -> WorldError:
+    return InferenceError(
+        f"{failure.where}: {failure.details}",
+        hint=f"check that {failure.address} is a Triton, and that its release knows this call",
+    )
+
+
+_NOBODY_THERE = re.compile(
+    r"failed to connect|connection (refused|reset|timed out)|socket closed|stream removed"
+    r"|goaway|resolv|resolution|broken pipe|unreachable|no route|recvmsg|sendmsg",
+    re.IGNORECASE,
+)
+
+STATUSES: Mapping[str, Callable[[Failure], WorldError]] = {
+    "CANCELLED": _answered,
+    "UNKNOWN": _answered,
+    "INVALID_ARGUMENT": _answered,
+    "DEADLINE_EXCEEDED": _late,
+    "NOT_FOUND": _not_found,
+    "ALREADY_EXISTS": _answered,
+    "PERMISSION_DENIED": _forbidden,
+    "RESOURCE_EXHAUSTED": _exhausted,
+    "FAILED_PRECONDITION": _answered,
+    "ABORTED": _answered,
+    "OUT_OF_RANGE": _answered,
+    "UNIMPLEMENTED": _unimplemented,
+    "INTERNAL": _answered,
+    "UNAVAILABLE": _unavailable,
+    "DATA_LOSS": _answered,
+    "UNAUTHENTICATED": _forbidden,
+}

@@ -1,0 +1,244 @@
+"""Everything the type check of a pipeline can find: one row a code, and the report it fills.
+
+The text of a finding says what is wrong where it stands; the row says why that is wrong at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mmctl.diagnostics import Finding, Position, Severity
+from mmctl.documents import Document, Key
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One kind of mistake. `title` names it in a few words; `explanation` says why, and the fix."""
+
+    code: str
+    title: str
+    explanation: str
+    severity: Severity = Severity.ERROR
+
+
+NAME = "Y101"
+TENSOR_NAME = "Y102"
+TYPE = "Y103"
+KIND = "Y104"
+UNKNOWN_MODEL = "Y105"
+UNKNOWN_REFERENCE = "Y106"
+MISSING_INPUT = "Y107"
+UNKNOWN_INPUT = "Y108"
+DTYPE_DIFFERS = "Y109"
+SHAPE_DIFFERS = "Y110"
+SHAPE_OPEN = "Y111"
+CYCLE = "Y112"
+UNUSED_INPUT = "Y113"
+UNUSED_NODE = "Y114"
+OUTPUT_IS_INPUT = "Y115"
+MAX_BATCH = "Y116"
+NEEDS_BLS = "Y117"
+EXPRESSION = "Y118"
+POLICY = "Y119"
+STEP_FILE = "Y120"
+STEP_MISSING = "Y121"
+STEP_PARAMETERS = "Y122"
+STEP_RETURNS = "Y123"
+STEP_OUTPUTS = "Y124"
+READY_UNKNOWN = "Y125"
+READY_OPTIONS = "Y126"
+ASSET = "Y127"
+PIPELINE_CYCLE = "Y128"
+STEP_SETTING = "Y129"
+
+WIRING_RULES: tuple[Rule, ...] = (
+    Rule(
+        NAME,
+        "name that cannot become a folder",
+        "Pipelines and nodes become model folders of the repository: a-z, 0-9 and _, a letter "
+        "first. `__` is kept for what mmctl generates. A pipeline has the name of its folder.",
+    ),
+    Rule(
+        TENSOR_NAME,
+        "tensor name that is no identifier",
+        "Names of tensors become parameters of Python functions and keys of answers: letters, "
+        "digits and _, no digit first. `__` is kept for the copies that mmctl makes. A model with "
+        "other names gets `rename` in its model.yaml.",
+    ),
+    Rule(
+        TYPE,
+        "not a tensor type",
+        "A type is an element type, with the shape of one row in brackets where a row holds more "
+        'than one value: string, fp32, "fp32[384]", "int64[-1]". -1 is a free axis. The batch '
+        "axis is never written.",
+    ),
+    Rule(
+        KIND,
+        "node of no known kind",
+        "The key of a node says what it is: `model` calls a model or another pipeline, `step` "
+        "runs a Python function or a ready-made step. A node has exactly one of them.",
+    ),
+    Rule(
+        UNKNOWN_MODEL,
+        "model that does not exist",
+        "A node calls a folder of model_repository/ that was exported or has a config.pbtxt, or "
+        "another pipeline of ensembles/.",
+    ),
+    Rule(
+        UNKNOWN_REFERENCE,
+        "reference to nothing",
+        "A reference is `node.tensor`, split at the first dot, or the bare name of an input of "
+        "the pipeline.",
+    ),
+    Rule(
+        MISSING_INPUT,
+        "input that nothing feeds",
+        "Triton runs a model only when all of its inputs are there. Only inputs that the model "
+        "declares optional may be left out.",
+    ),
+    Rule(
+        UNKNOWN_INPUT,
+        "input that the model does not have",
+        "The keys under `inputs` are the names of the called model, not those of the pipeline.",
+    ),
+    Rule(
+        DTYPE_DIFFERS,
+        "element types differ",
+        "Triton never casts: both ends of an edge have one element type. A step can cast.",
+    ),
+    Rule(
+        SHAPE_DIFFERS,
+        "shapes differ",
+        "Both ends of an edge have the same number of axes, and the same size where both give "
+        "one. Shapes are those of one row, without the batch axis.",
+    ),
+    Rule(
+        SHAPE_OPEN,
+        "free axis meets a fixed one",
+        "The server checks it only when a request runs: rows of another size fail then. Fine "
+        "where the producer always gives the right size.",
+        Severity.INFO,
+    ),
+    Rule(
+        CYCLE,
+        "nodes feed each other in a circle",
+        "A pipeline runs from its inputs to its outputs; a node cannot wait for itself.",
+    ),
+    Rule(
+        UNUSED_INPUT,
+        "input that no node reads",
+        "Triton refuses an ensemble with an input that nothing uses.",
+    ),
+    Rule(
+        UNUSED_NODE,
+        "node that reaches no output",
+        "Its work would be thrown away, and Triton refuses a step whose outputs nothing reads.",
+    ),
+    Rule(
+        OUTPUT_IS_INPUT,
+        "output that no node made",
+        "Triton has no way to hand an input through: an output comes from a node.",
+    ),
+    Rule(
+        MAX_BATCH,
+        "batch larger than a callee takes",
+        "A pipeline passes its whole batch on, so it takes at most the least of what its batched "
+        "models and steps take.",
+    ),
+    Rule(
+        NEEDS_BLS,
+        "needs a form that is not built yet",
+        "An ensemble is a static graph: policies, conditions, fan-out, list tensors and models "
+        "without a batch axis in a batched pipeline need the bls form.",
+    ),
+    Rule(
+        EXPRESSION,
+        "condition that cannot be read",
+        "A condition has comparisons, and, or, not, numbers, strings and references with integer "
+        'subscripts: "nsfw.probs[1] < 0.8". At most 500 characters; the batch axis is left out.',
+    ),
+    Rule(
+        POLICY,
+        "policy that does not fit its node",
+        "`on_error` gives a value for each output of the node that is read: a scalar fills the "
+        "shape, a list has the shape of one row. `after` and `quorum` name nodes.",
+    ),
+    Rule(
+        STEP_FILE,
+        "steps.py that cannot be read",
+        "Steps are read as a syntax tree and never imported; the file must be Python 3.10.",
+    ),
+    Rule(
+        STEP_MISSING,
+        "step function that does not exist",
+        "`step: NAME` is a function at the top of ensembles/<pipeline>/steps.py, or one that it "
+        "imports from a module beside it or from ensembles/common.",
+    ),
+    Rule(
+        STEP_PARAMETERS,
+        "parameters are not the declared inputs",
+        "A step is called with its inputs by name: each declared input is a parameter, each "
+        "parameter without default is a declared input.",
+    ),
+    Rule(
+        STEP_RETURNS,
+        "returned keys are not the declared outputs",
+        "A step returns a dict with one array for each declared output.",
+    ),
+    Rule(
+        STEP_OUTPUTS,
+        "outputs that a step does not declare",
+        "A step of steps.py declares its outputs with their types; a ready-made one has its own.",
+    ),
+    Rule(
+        READY_UNKNOWN,
+        "ready-made step that does not exist",
+        "`step: {use: NAME}` takes image, tokenize, labels, threshold or join.",
+    ),
+    Rule(
+        READY_OPTIONS,
+        "options of a ready-made step do not fit",
+        "The options contradict each other, or what feeds the step is not what it works on.",
+    ),
+    Rule(
+        ASSET,
+        "asset that does not exist",
+        "Files that steps open lie in ensembles/<pipeline>/assets/, or are named in assets.yaml "
+        'as a file of a model package: {tokenizer.json: "package:NAME/path"}.',
+    ),
+    Rule(
+        PIPELINE_CYCLE,
+        "pipelines call each other in a circle",
+        "A pipeline becomes a model; a model that waits for itself never answers.",
+    ),
+    Rule(
+        STEP_SETTING,
+        "setting that a step cannot have",
+        "A step runs in Triton's Python backend with a batch axis; `batch: false` is for a "
+        "function that takes one row.",
+    ),
+)
+
+_SEVERITY = {rule.code: rule.severity for rule in WIRING_RULES}
+
+
+class Report:
+    """Findings about one pipeline, each at its place in the document."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.findings: list[Finding] = []
+
+    def add(self, code: str, message: str, *location: Key, hint: str | None = None) -> None:
+        """A finding about the value at `location`."""
+        self.add_at(self.document.at(*location), code, message, hint)
+
+    def add_key(self, code: str, message: str, *location: Key, hint: str | None = None) -> None:
+        """A finding about the key at the end of `location`."""
+        self.add_at(self.document.at_key(*location), code, message, hint)
+
+    def add_at(self, position: Position, code: str, message: str, hint: str | None = None) -> None:
+        self.findings.append(Finding.at(position, code, message, hint, _SEVERITY[code]))
+
+    def needs_bls(self, what: str, *location: Key, hint: str | None = None) -> None:
+        self.add(NEEDS_BLS, f"{what} needs the bls form, not built yet", *location, hint=hint)

@@ -1,0 +1,61 @@
+"""Orders: pipelines after those they call, nodes after what they read; or the circle that forbids.
+
+A circle is a path in the direction of the data, its first name again at the end: a -> b -> a.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
+
+from mmctl.errors import InvalidFiles
+from mmctl.pipeline.findings import PIPELINE_CYCLE, Report
+from mmctl.pipeline.source import PipelineSource
+
+
+def order_pipelines(sources: Iterable[PipelineSource]) -> list[str]:
+    """Names, callees first. Raises InvalidFiles with every circle, at the call that closes it."""
+    by_name = {source.name: source for source in sources}
+    needs = {name: sorted(s.pipelines_called(by_name)) for name, s in by_name.items()}
+    findings = []
+    for circle in circles(needs):
+        caller, callee = circle[-1], circle[-2]
+        report = Report(by_name[caller].document)
+        report.add(
+            PIPELINE_CYCLE,
+            f"pipelines call each other in a circle: {' -> '.join(reversed(circle))}",
+            *("nodes", by_name[caller].calls()[callee], "model"),
+            hint="let the model they share be called by both, or make one pipeline of the two",
+        )
+        findings += report.findings
+    if findings:
+        raise InvalidFiles(findings)
+    return in_order(needs)
+
+
+def in_order(needs: Mapping[str, Iterable[str]]) -> list[str]:
+    """Names after all that they need, otherwise in the order given. `needs` has no circle."""
+    place = {name: index for index, name in enumerate(needs)}
+    sorter = TopologicalSorter(needs)
+    sorter.prepare()
+    ordered: list[str] = []
+    while sorter.is_active():
+        ready = sorted(sorter.get_ready(), key=place.__getitem__)
+        ordered += ready
+        sorter.done(*ready)
+    return ordered
+
+
+def circles(needs: Mapping[str, Iterable[str]]) -> list[list[str]]:
+    """Circles, one for each edge that must go to leave none; each from giver to taker."""
+    edges = {name: list(needed) for name, needed in needs.items()}
+    found: list[list[str]] = []
+    while True:
+        try:
+            TopologicalSorter(edges).prepare()
+        except CycleError as error:
+            circle: list[str] = error.args[1]
+            edges[circle[-1]] = [name for name in edges[circle[-1]] if name != circle[-2]]
+            found.append(circle)
+        else:
+            return found

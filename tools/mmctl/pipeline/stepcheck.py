@@ -1,0 +1,78 @@
+"""Does a function of steps.py fit the node that calls it? Parameters, and the keys it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from mmctl.diagnostics import nearest
+from mmctl.pipeline.findings import (
+    STEP_FILE,
+    STEP_MISSING,
+    STEP_PARAMETERS,
+    STEP_RETURNS,
+)
+from mmctl.pipeline.scope import Scope
+from mmctl.pipeline.stepfile import Function, Returned
+
+RUNNER = "model.py"
+
+
+def check_function(
+    node: str, name: str, inputs: Collection[str], outputs: Collection[str], scope: Scope
+) -> None:
+    """Findings about `step: name` of a node. `inputs` are its keys as written, `x?` among them."""
+    place = ("nodes", node, "step")
+    files = scope.step_files
+    function = files.function(name)
+    if not files.has_steps:
+        message = f"there is no steps.py beside pipeline.yaml, so no function `{name}`"
+        scope.report.add(STEP_MISSING, message, *place)
+    elif function is None and files.is_readable:
+        message = f"steps.py has no function `{name}`"
+        hint = nearest(name, files.function_names())
+        scope.report.add(STEP_MISSING, message, *place, hint=hint)
+    if RUNNER in files.shipped():
+        message = f"steps.py imports `{RUNNER}`, which is what Triton calls the runner of steps"
+        scope.report.add(STEP_FILE, message, *place, hint="rename that file")
+    if function is not None:
+        _check_parameters(node, function, {key.removesuffix("?"): key for key in inputs}, scope)
+        _check_returns(node, function, outputs, scope)
+
+
+def _check_parameters(node: str, function: Function, inputs: dict[str, str], scope: Scope) -> None:
+    if function.parameters is None:
+        return
+    free = set(function.parameters) - set(inputs)
+    for bare, key in inputs.items():
+        if bare not in function.parameters:
+            message = f"`{function.name}` has no parameter `{bare}`"
+            location = ("nodes", node, "inputs", key)
+            hint = nearest(bare, free)
+            scope.report.add_key(STEP_PARAMETERS, message, *location, hint=hint)
+    for parameter in function.needed:
+        if parameter not in inputs:
+            message = f"`{function.name}` needs `{parameter}`, which `{node}` has no input for"
+            location = ("nodes", node, *(("inputs",) if inputs else ()))
+            hint = f"add it: inputs: {{{parameter}: ...}}"
+            scope.report.add_key(STEP_PARAMETERS, message, *location, hint=hint)
+
+
+def _check_returns(node: str, function: Function, outputs: Collection[str], scope: Scope) -> None:
+    if function.silent:
+        message = f"`{function.name}` returns nothing"
+        keys = ", ".join(f"'{key}': ..." for key in outputs)
+        hint = f"end it with: return {{{keys}}}"
+        scope.report.add_at(function.position, STEP_RETURNS, message, hint)
+    for returned in function.returned:
+        _check_keys(node, returned, outputs, scope)
+
+
+def _check_keys(node: str, returned: Returned, outputs: Collection[str], scope: Scope) -> None:
+    missing = [key for key in outputs if key not in returned.keys]
+    extra = [key for key in returned.keys if key not in outputs]
+    for key in missing:
+        message = f"`{node}.{key}` is declared, but not returned"
+        scope.report.add_at(returned.position, STEP_RETURNS, message, nearest(key, extra))
+    for key in extra:
+        message = f"`{key}` is returned, but `{node}` does not declare it"
+        scope.report.add_at(returned.position, STEP_RETURNS, message, nearest(key, missing))

@@ -1,0 +1,162 @@
+"""A server for one command: the workspace built and served, the server found or started."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mmctl.building.build import Built, build
+from mmctl.building.served import ServedTree, Versions, materialise
+from mmctl.errors import InputError, WorldError
+from mmctl.server.info import EMBEDDED, read_server
+from mmctl.server.install import ensure_runtime
+from mmctl.server.process import EmbeddedTriton
+from mmctl.server.runtime import Runtime, precompile
+from mmctl.workspace import Target, Workspace
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Where a Triton answers: `grpc` and, where it is known, `http` as host:port.
+
+    `headers` go with every call. A `private` server ends with this command.
+    """
+
+    grpc: str
+    http: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    private: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateConnection:
+    """A Triton of this command alone, and what was built for it."""
+
+    grpc: str
+    http: str
+    built: Built
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A workspace that is ready to be served."""
+
+    runtime: Runtime
+    built: Built
+    tree: ServedTree
+
+
+def prepare(
+    workspace: Workspace,
+    names: Sequence[str],
+    root: Path,
+    say: Say,
+    *,
+    live: Mapping[str, Versions] | None = None,
+) -> Prepared:
+    """Build `names` (empty: everything) and bring the served tree at `root` up to date.
+
+    `live` is what a running server has loaded from that tree; see `materialise`.
+    """
+    built = build(workspace, names, say)
+    runtime = ensure_runtime(workspace, say)
+
+    def compile_shipped(folders: Sequence[Path]) -> None:
+        precompile(runtime, folders)
+
+    tree = materialise(workspace, built.models, root, precompile=compile_shipped, live=live)
+    return Prepared(runtime, built, tree)
+
+
+@contextmanager
+def connect(
+    workspace: Workspace, target: str, names: Sequence[str], say: Say
+) -> Iterator[Connection]:
+    """A Triton for one command.
+
+    `target` is a name of mmctl.yaml, a URL, or `embedded`: the running embedded server, else a
+    private one for this command with `names` built and served, which ends with the block.
+    """
+    if target != EMBEDDED:
+        yield _remote(workspace, target)
+        return
+    if (running := read_server(workspace.state, EMBEDDED)) is not None:
+        yield Connection(grpc=running.grpc, http=running.http)
+        return
+    with private_server(workspace, names, say) as connection:
+        yield Connection(connection.grpc, connection.http, private=True)
+
+
+@contextmanager
+def private_server(
+    workspace: Workspace, names: Sequence[str], say: Say
+) -> Iterator[PrivateConnection]:
+    """An embedded Triton for this command alone, on free ports and a tree of its own."""
+    with _private_tree(workspace) as root:
+        prepared = prepare(workspace, names, root, say)
+        with EmbeddedTriton.start(
+            prepared.runtime,
+            root,
+            state=workspace.state,
+            private=True,
+            complete_configs=not prepared.tree.whole,
+            say=say,
+        ) as server:
+            refuse_failures(server)
+            yield PrivateConnection(server.grpc, server.http, prepared.built)
+
+
+@contextmanager
+def _private_tree(workspace: Workspace) -> Iterator[Path]:
+    """A folder for this process; those of processes that died are cleared away."""
+    for old in workspace.served("x").parent.glob("private-*"):
+        if not Path(f"/proc/{old.name.removeprefix('private-')}").exists():
+            shutil.rmtree(old, ignore_errors=True)
+    root = workspace.served(f"private-{os.getpid()}")
+    try:
+        yield root
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def refuse_failures(server: EmbeddedTriton) -> None:
+    """Raises WorldError naming every model that did not load, and why."""
+    if failures := server.failures():
+        lines = [f"{name}: {reason}" for name, reason in sorted(failures.items())]
+        raise WorldError(
+            "Triton could not load:\n" + "\n".join(lines),
+            hint=f"read the whole log in {server.log}",
+        )
+
+
+def _remote(workspace: Workspace, target: str) -> Connection:
+    """`grpc://host:port`, `host:port`, or a target of mmctl.yaml."""
+    if (known := workspace.targets.get(target)) is not None:
+        return Connection(known.url.removeprefix("grpc://"), headers=_headers(target, known))
+    if ":" not in target:
+        names = ", ".join(f"`{name}`" for name in (EMBEDDED, *sorted(workspace.targets)))
+        raise InputError(
+            f"`{target}` is not a target of mmctl.yaml (known: {names})",
+            hint="add it there, or pass an address: `--target grpc://host:8001`",
+        )
+    return Connection(grpc=target.removeprefix("grpc://"))
+
+
+def _headers(name: str, target: Target) -> dict[str, str]:
+    """Headers of a target: lines `Name: value` in the variable that mmctl.yaml names."""
+    if target.headers_env is None:
+        return {}
+    lines = os.environ.get(target.headers_env, "").splitlines()
+    pairs = [line.partition(":") for line in lines if line.strip()]
+    if not pairs or any(not colon for _, colon, _ in pairs):
+        raise InputError(
+            f"target `{name}`: the variable `{target.headers_env}` holds no headers",
+            hint=f"export {target.headers_env}='authorization: Bearer ...'",
+        )
+    return {key.strip(): value.strip() for key, _, value in pairs}
