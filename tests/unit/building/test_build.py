@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from model_folders import write_wheel
 
 from mmctl.building.build import build
 from mmctl.building.drift import find_drift
@@ -141,3 +143,39 @@ def test_a_missing_committed_file_is_found(small: Workspace) -> None:
     run(small)
     (small.models / "twice" / "config.pbtxt").unlink()
     assert find_drift(small) == ["model_repository/twice/config.pbtxt: missing"]
+
+
+@pytest.fixture
+def word_package(small: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The hash of a file of a model package that can be fetched and that the step opens."""
+    index = tmp_path / "index"
+    for tool in ("PIP", "UV"):
+        monkeypatch.setenv(f"{tool}_NO_INDEX", "1")
+        monkeypatch.setenv(f"{tool}_FIND_LINKS", str(index))
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    line = write_wheel(index, "some_words", {"words.txt": b"hello"})
+    (small.models / "packages.txt").write_text(f"{line}\n")
+    return sha256(b"hello").hexdigest()
+
+
+def name_asset(workspace: Workspace, digest: str) -> None:
+    (workspace.pipelines / "twice" / "assets.yaml").write_text(
+        f'words.txt: {{file: "package:some_words/words.txt", sha256: "{digest}"}}\n'
+    )
+
+
+def test_a_file_of_a_package_is_in_the_version_that_opens_it(
+    small: Workspace, word_package: str
+) -> None:
+    name_asset(small, word_package)
+    run(small)
+    assert (small.models / "twice__double" / "1" / "assets" / "words.txt").read_text() == "hello"
+
+
+def test_a_file_of_a_package_with_another_hash_is_refused(
+    small: Workspace, word_package: str
+) -> None:
+    name_asset(small, "0" * 64)
+    with pytest.raises(InputError, match=r"has sha256 2cf24dba.*, its assets\.yaml says 0000"):
+        run(small)
+    assert not (small.models / "twice__double" / "1").exists()

@@ -13,13 +13,22 @@ from mmctl.diagnostics import nearest
 from mmctl.errors import InputError
 from mmctl.exporters import export_model
 from mmctl.exporters.packages import fetch, resolve
-from mmctl.files import exclusive, link_or_copy, new_folder, write_bytes, write_text, writing_to
+from mmctl.files import (
+    exclusive,
+    link_or_copy,
+    new_folder,
+    sha256_file,
+    write_bytes,
+    write_text,
+    writing_to,
+)
 from mmctl.pipeline import read_pipeline
 from mmctl.triton.repository import (
     CONFIG,
     LOCK,
     MANIFEST,
     MARKER,
+    Resource,
     is_foreign,
     is_generated,
     read_build_key,
@@ -149,13 +158,24 @@ def _write_version(workspace: Workspace, planned: PlannedModel) -> bool:
     with new_folder(final) as folder:
         for path, content in planned.model.files.items():
             write_bytes(folder / path, content)
-        for path, uri in planned.model.resources.items():
-            link_or_copy(resolve(workspace, uri), folder / path)
+        for path, resource in planned.model.resources.items():
+            link_or_copy(_verified(workspace, planned, resource), folder / path)
         manifest = render_manifest(
             planned.lock.version, planned.lock.build_key, planned.texts[CONFIG], planned.calls
         )
         write_text(folder / MANIFEST, manifest)
     return True
+
+
+def _verified(workspace: Workspace, planned: PlannedModel, resource: Resource) -> Path:
+    file = resolve(workspace, resource.address)
+    if resource.sha256 and (found := sha256_file(file)) != resource.sha256:
+        raise InputError(
+            f"{planned.model.origin}: `{resource.address}` has sha256 {found}, "
+            f"its assets.yaml says {resource.sha256}",
+            hint="correct the hash if this is the file that you mean",
+        )
+    return file
 
 
 def _write_committed(workspace: Workspace, planned: PlannedModel) -> bool:

@@ -126,7 +126,8 @@ def _lock_for(
             "own": model.own_key,
             "calls": {name: _key_of(name, locks) for name in model.calls},
             "resources": {
-                path: package_pin(workspace, uri) for path, uri in model.resources.items()
+                path: package_pin(workspace, resource.address)
+                for path, resource in model.resources.items()
             },
         }
     )

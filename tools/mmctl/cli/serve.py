@@ -48,9 +48,11 @@ def serve(
         typer.Argument(metavar="NAME...", help="Models or pipelines; all by default."),
     ] = None,
     *,
-    http: Annotated[int, typer.Option(help="Port; 0 takes any free one.")] = 8000,
-    grpc: Annotated[int, typer.Option(help="Port; 0 takes any free one.")] = 8001,
-    metrics: Annotated[int, typer.Option(help="Port; 0 takes any free one.")] = 8002,
+    http: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes any free one.")] = 8000,
+    grpc: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes any free one.")] = 8001,
+    metrics: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port; 0 takes any free one.")
+    ] = 8002,
     detach: Annotated[
         bool, typer.Option("--detach", help="Return once it answers; `mmctl stop` ends it.")
     ] = False,

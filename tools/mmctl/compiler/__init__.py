@@ -12,12 +12,10 @@ from typing import Literal
 
 from mmctl.compiler.ensemble import to_ensemble
 from mmctl.pipeline import Graph, PipelineSource
-from mmctl.pipeline.graph import StepCall
 from mmctl.tensors import Signature
 from mmctl.triton.repository import GeneratedModel
 
 __all__ = ["Compiled", "compile_pipeline"]
-
 
 REASON = "it is a static graph: no policy, no condition, no fan-out"
 

@@ -13,7 +13,7 @@ from mmctl.pipeline.graph import StepCall
 from mmctl.tensors import Signature, TensorSpec
 from mmctl.triton.generate import PYTHON, configs_for
 from mmctl.triton.options import ServingOptions
-from mmctl.triton.repository import GeneratedModel
+from mmctl.triton.repository import GeneratedModel, Resource
 
 SCHEMA = 1
 RUNNER = "step_model"
@@ -60,7 +60,10 @@ def step_model(model: StepModel, *, pipeline_max_batch: int, origin: str) -> Gen
         origin=origin,
         own_key=digest_of(key),
         files=files,
-        resources={path: asset.package for path, asset in _packaged(model.call).items()},
+        resources={
+            path: Resource(asset.package, asset.sha256)
+            for path, asset in _packaged(model.call).items()
+        },
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 
 from mmctl.diagnostics import Finding, Severity
 from mmctl.pipeline.batch import check_batch
@@ -12,7 +11,7 @@ from mmctl.pipeline.findings import NAME, Report
 from mmctl.pipeline.graph import Graph, Node, Wire
 from mmctl.pipeline.names import check_node_name, check_tensor_name, read_types
 from mmctl.pipeline.nodes import KINDS
-from mmctl.pipeline.order import in_order
+from mmctl.pipeline.order import order_of
 from mmctl.pipeline.policies import check_pipeline_policies, check_policies
 from mmctl.pipeline.reach import check_circles, check_reach, needs_of
 from mmctl.pipeline.scope import Scope, parse_reference
@@ -53,37 +52,29 @@ def _place(finding: Finding) -> tuple[str, int, int, str]:
 def _check(
     spec: Spec, source: PipelineSource, catalog: Mapping[str, Signature], report: Report
 ) -> Graph | None:
-    scope = _scope(spec, source, catalog, report)
+    scope = Scope(
+        source=source,
+        catalog=catalog,
+        report=report,
+        step_files=StepFiles(source, report),
+        inputs=read_types(report, spec.file.inputs, "inputs"),
+        known_nodes=frozenset(spec.file.nodes),
+    )
+    order = order_of(needs_of(spec))
+    for name in order.names:
+        scope.callees[name] = KINDS[spec.kinds[name]].resolve(name, spec.nodes[name], scope)
     _check_names(spec, source, report)
     check_pipeline_policies(spec.file, scope)
     for name, node in spec.nodes.items():
         check_inputs(name, node, scope)
         check_policies(name, node, scope)
     outputs = check_outputs(spec.file, scope)
-    has_circles = check_circles(spec, report)
+    check_circles(order.circles, spec, report)
     check_reach(spec, report)
     max_batch = check_batch(spec, scope)
-    if has_circles or not spec.is_whole:
+    if order.circles or not spec.is_whole:
         return None
-    return _graph(spec, scope, outputs, max_batch)
-
-
-def _scope(
-    spec: Spec, source: PipelineSource, catalog: Mapping[str, Signature], report: Report
-) -> Scope:
-    resolvers = {
-        name: partial(KINDS[spec.kinds[name]].resolve, name, node)
-        for name, node in spec.nodes.items()
-    }
-    return Scope(
-        source=source,
-        catalog=catalog,
-        report=report,
-        step_files=StepFiles(source, report),
-        inputs=read_types(report, spec.file.inputs, "inputs"),
-        resolvers=resolvers,
-        known_nodes=frozenset(spec.file.nodes),
-    )
+    return _graph(spec, scope, order.names, outputs, max_batch)
 
 
 def _check_names(spec: Spec, source: PipelineSource, report: Report) -> None:
@@ -103,12 +94,14 @@ def _check_names(spec: Spec, source: PipelineSource, report: Report) -> None:
             report.add_key(NAME, message, "outputs", name, hint=f"call it `{name}_out`, say")
 
 
-def _graph(spec: Spec, scope: Scope, outputs: Mapping[str, Wire], max_batch: int) -> Graph | None:
+def _graph(
+    spec: Spec, scope: Scope, order: list[str], outputs: Mapping[str, Wire], max_batch: int
+) -> Graph | None:
     nodes = {node.name: node for node in _nodes(spec, scope)}
     if len(nodes) < len(spec.nodes) or len(outputs) < len(spec.file.outputs):
         return None
     inputs = tuple(TensorSpec(name, kind) for name, kind in scope.inputs.items() if kind)
-    ordered = tuple(nodes[name] for name in in_order(needs_of(spec)))
+    ordered = tuple(nodes[name] for name in order)
     return Graph(scope.source.name, inputs, outputs, ordered, max_batch)
 
 

@@ -6,6 +6,7 @@ A circle is a path in the direction of the data, its first name again at the end
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
 from mmctl.errors import InvalidFiles
@@ -17,8 +18,9 @@ def order_pipelines(sources: Iterable[PipelineSource]) -> list[str]:
     """Names, callees first. Raises InvalidFiles with every circle, at the call that closes it."""
     by_name = {source.name: source for source in sources}
     needs = {name: sorted(s.pipelines_called(by_name)) for name, s in by_name.items()}
+    order = order_of(needs)
     findings = []
-    for circle in circles(needs):
+    for circle in order.circles:
         caller, callee = circle[-1], circle[-2]
         report = Report(by_name[caller].document)
         report.add(
@@ -30,32 +32,40 @@ def order_pipelines(sources: Iterable[PipelineSource]) -> list[str]:
         findings += report.findings
     if findings:
         raise InvalidFiles(findings)
-    return in_order(needs)
+    return order.names
 
 
-def in_order(needs: Mapping[str, Iterable[str]]) -> list[str]:
-    """Names after all that they need, otherwise in the order given. `needs` has no circle."""
-    place = {name: index for index, name in enumerate(needs)}
-    sorter = TopologicalSorter(needs)
-    sorter.prepare()
+@dataclass(frozen=True, slots=True)
+class Order:
+    """`names` after all that they need, otherwise as they were given. `circles`, each from giver
+    to taker: one for each edge that had to go for there to be an order.
+    """
+
+    names: list[str]
+    circles: list[list[str]]
+
+
+def order_of(needs: Mapping[str, Iterable[str]]) -> Order:
+    """`needs` maps each name to those that come before it."""
+    edges = {name: list(needed) for name, needed in needs.items()}
+    circles: list[list[str]] = []
+    while True:
+        sorter = TopologicalSorter(edges)
+        try:
+            sorter.prepare()
+        except CycleError as error:
+            circle: list[str] = error.args[1]
+            edges[circle[-1]] = [name for name in edges[circle[-1]] if name != circle[-2]]
+            circles.append(circle)
+        else:
+            return Order(_in_order(sorter, list(needs)), circles)
+
+
+def _in_order(sorter: TopologicalSorter[str], given: list[str]) -> list[str]:
+    place = {name: index for index, name in enumerate(given)}
     ordered: list[str] = []
     while sorter.is_active():
         ready = sorted(sorter.get_ready(), key=place.__getitem__)
         ordered += ready
         sorter.done(*ready)
     return ordered
-
-
-def circles(needs: Mapping[str, Iterable[str]]) -> list[list[str]]:
-    """Circles, one for each edge that must go to leave none; each from giver to taker."""
-    edges = {name: list(needed) for name, needed in needs.items()}
-    found: list[list[str]] = []
-    while True:
-        try:
-            TopologicalSorter(edges).prepare()
-        except CycleError as error:
-            circle: list[str] = error.args[1]
-            edges[circle[-1]] = [name for name in edges[circle[-1]] if name != circle[-2]]
-            found.append(circle)
-        else:
-            return found

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from mmctl.pipeline.findings import CYCLE, UNUSED_INPUT, UNUSED_NODE, Report
 from mmctl.pipeline.graph import Wire
 from mmctl.pipeline.nodes.base import NodeEntry
-from mmctl.pipeline.order import circles
 from mmctl.pipeline.policies import policy_wires
 from mmctl.pipeline.scope import parse_reference
 from mmctl.pipeline.spec import Spec
 
 
-def check_circles(spec: Spec, report: Report) -> bool:
-    """A finding for each circle, where the edge that closes it stands. True if there is one."""
-    found = circles(needs_of(spec))
-    for circle in found:
+def check_circles(circles: Iterable[Sequence[str]], spec: Spec, report: Report) -> None:
+    """A finding for each circle, where the edge that closes it stands."""
+    for circle in circles:
         taker, giver = circle[-1], circle[-2]
         report.add(
             CYCLE,
@@ -24,7 +22,6 @@ def check_circles(spec: Spec, report: Report) -> bool:
             *_place_of_edge(taker, giver, spec),
             hint=f"remove one input of `{taker}`, or split it in two nodes",
         )
-    return bool(found)
 
 
 def needs_of(spec: Spec) -> dict[str, list[str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mmctl.diagnostics import nearest
@@ -34,10 +34,11 @@ def parse_reference(text: str) -> Wire:
 
 @dataclass
 class Scope:
-    """Answers questions about one pipeline; each node is resolved once, when first asked for.
+    """Answers questions about one pipeline, while its nodes are resolved in their order.
 
-    `inputs` has None for an input whose type is wrong, `known_nodes` also nodes that are too
-    broken to resolve: what is wrong already is not reported again by all who touch it.
+    `inputs` has None for an input whose type is wrong, `callees` for a node that is wrong in
+    itself; `known_nodes` also has those that could not even be read. What is wrong already is not
+    reported again by all who touch it.
     """
 
     source: PipelineSource
@@ -45,17 +46,12 @@ class Scope:
     report: Report
     step_files: StepFiles
     inputs: Mapping[str, TensorType | None]
-    resolvers: Mapping[str, Callable[[Scope], Callee | None]]
     known_nodes: frozenset[str]
-    _callees: dict[str, Callee | None] = field(default_factory=dict)
+    callees: dict[str, Callee | None] = field(default_factory=dict)
 
     def callee(self, node: str) -> Callee | None:
-        """None when it is not known: a finding says why, or it is being asked for in a circle."""
-        if node not in self._callees:
-            self._callees[node] = None
-            if node in self.resolvers:
-                self._callees[node] = self.resolvers[node](self)
-        return self._callees[node]
+        """None when it is not known: a finding says why, or the node comes later in a circle."""
+        return self.callees.get(node)
 
     def type_of(self, wire: Wire) -> TensorType | None:
         """The type of a tensor; None when it is not known, without a finding."""

@@ -118,7 +118,7 @@ def _parse(source: SourceText, report: Report) -> ast.Module | None:
     try:
         with warnings.catch_warnings(action="ignore"):
             return ast.parse(source.text, feature_version=PYTHON)
-    except (SyntaxError, ValueError, RecursionError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None) or 1
         column = getattr(error, "offset", None) or 1
         message = getattr(error, "msg", None) or str(error)

@@ -41,6 +41,14 @@ class Lock:
 
 
 @dataclass(frozen=True, slots=True)
+class Resource:
+    """A file of a model package, `package:NAME/path`; `sha256` "" where nobody says it."""
+
+    address: str
+    sha256: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class GeneratedModel:
     """A model folder that the compiler makes; it holds only small files.
 
@@ -56,8 +64,8 @@ class GeneratedModel:
     own_key: str
     files: Mapping[str, bytes] = field(default_factory=dict)
     calls: tuple[str, ...] = ()
-    resources: Mapping[str, str] = field(default_factory=dict)
-    """Files of model packages: path inside the version folder -> `package:NAME/path`."""
+    resources: Mapping[str, Resource] = field(default_factory=dict)
+    """Files of model packages, by path inside the version folder."""
 
     @property
     def file_digests(self) -> dict[str, str]:

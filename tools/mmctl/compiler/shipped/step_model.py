@@ -49,6 +49,7 @@ class Tensor:
         self.key: str = entry.get("key", entry["name"])
         self.word: str = entry["dtype"]
         self.dtype = NUMPY[self.word]
+        self.is_text = self.dtype == object
         self.dims: tuple[int, ...] = tuple(entry["dims"])
         self.optional: bool = entry.get("optional", False)
 
@@ -65,21 +66,19 @@ class Tensor:
     def array_of(self, value: Any) -> Any:
         """Lists become arrays; text stays objects, for numpy's own text types drop final NULs."""
         try:
-            return np.asarray(value, dtype=object if self.dtype == object else None)
+            return np.asarray(value, dtype=object if self.is_text else None)
         except ValueError:
             raise StepError(f"output `{self.key}` is ragged: its rows differ in shape") from None
 
     def checked(self, value: Any, batch: int) -> Any:
         """What the step returned as an array that may leave. Raises StepError."""
         array = self.array_of(value)
-        if self.dtype == object:
+        if self.is_text:
             array = _encoded(array, self)
         elif array.dtype != self.dtype:
             array = _cast(array, self)
         wanted = (batch, *self.dims)
-        if len(array.shape) != len(wanted) or any(
-            size not in (-1, got) for size, got in zip(wanted, array.shape, strict=True)
-        ):
+        if array.shape != wanted and not _fits(array.shape, wanted):
             raise StepError(
                 f"output `{self.key}` has shape {list(array.shape)}, expected {list(wanted)} "
                 f"({self.shown} for a batch of {batch})"
@@ -87,25 +86,31 @@ class Tensor:
         return array
 
 
+def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    """Whether a shape is the wanted one, whose -1 stands for any size."""
+    return len(shape) == len(wanted) and all(
+        size in (-1, got) for size, got in zip(wanted, shape, strict=True)
+    )
+
+
 def _decoded(array: Any, name: str) -> Any:
     try:
-        return _objects([item.decode("utf-8") for item in array.ravel()], array.shape)
+        return _objects([item.decode() for item in array.ravel().tolist()], array.shape)
     except UnicodeDecodeError as error:
         raise StepError(f"`{name}` is not UTF-8: {error.reason} at byte {error.start}") from None
 
 
 def _encoded(array: Any, tensor: Tensor) -> Any:
     """Bytes for Triton: `str` of a `string` output, `bytes` of a `bytes` one."""
-    wanted = str if tensor.word == "string" else bytes
     items = array.ravel().tolist()
-    for item in items:
-        if not isinstance(item, wanted):
-            got = type(item).__name__
-            raise StepError(f"output `{tensor.key}` holds {got}, declared {tensor.shown}")
+    wanted = str if tensor.word == "string" else bytes
+    if not all(isinstance(item, wanted) for item in items):
+        stray = next(type(item).__name__ for item in items if not isinstance(item, wanted))
+        raise StepError(f"output `{tensor.key}` holds {stray}, declared {tensor.shown}")
     if wanted is bytes:
         return array
     try:
-        return _objects([item.encode("utf-8") for item in items], array.shape)
+        return _objects([item.encode() for item in items], array.shape)
     except UnicodeEncodeError:
         raise StepError(f"output `{tensor.key}` holds text that UTF-8 cannot write") from None
 
