@@ -8,11 +8,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from mmctl.files import writing_to
 from mmctl.server import supervisor
 from mmctl.server.launch import Launch
+
+KILL_TIMEOUT_S = 10.0
 
 
 class Guard:
@@ -87,10 +90,18 @@ class Guard:
         self._process.kill()
         self._process.wait()
         if self._shm_prefix:
-            for pid in processes_with(self._shm_prefix):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            _kill_all_with(self._shm_prefix)
             supervisor.remove_regions(self._shm_prefix)
+
+
+def _kill_all_with(word: str) -> None:
+    """Returns when they are gone: a large process takes its time to die of SIGKILL, too."""
+    deadline = time.monotonic() + KILL_TIMEOUT_S
+    while (pids := processes_with(word)) and time.monotonic() < deadline:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
 
 
 def processes_with(word: str) -> list[int]:
