@@ -1,11 +1,15 @@
-"""What the benchmarks share: CPU time of a process tree, medians with intervals, pairs in turn."""
+"""CPU time of a process tree, medians with intervals, pairs in turn, and the circumstances."""
 
 from __future__ import annotations
 
 import math
 import os
+import platform
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
 
@@ -71,3 +75,16 @@ def interleaved(pairs: int, one: Callable[[], A], other: Callable[[], B]) -> Ite
         else:
             second = other()
             yield one(), second
+
+
+def circumstances(release: str) -> dict[str, str]:
+    """When, on what and with which versions is measured; `release` is Triton's."""
+    named = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    cpu = named[1] if named else platform.machine()
+    packages = ", ".join(f"{name} {version(name)}" for name in ("onnxruntime", "numpy"))
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": f"{len(os.sched_getaffinity(0))} cores of {cpu}",
+        "load before": " ".join(f"{load:.2f}" for load in os.getloadavg()),
+        "versions": f"Triton {release}; in process Python {platform.python_version()}, {packages}",
+    }

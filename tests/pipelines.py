@@ -42,6 +42,7 @@ def source(
     modules: Mapping[str, str] | None = None,
     common: Mapping[str, str] | None = None,
     assets: Mapping[str, Asset] | None = None,
+    requirements: str = "",
     name: str = "demo",
 ) -> PipelineSource:
     """A pipeline `demo` in ensembles/demo, without a disk."""
@@ -53,6 +54,7 @@ def source(
         {n: SourceText(f"{folder}/{n}.py", textwrap.dedent(t)) for n, t in own.items()},
         {n: SourceText(f"ensembles/common/{n}.py", t) for n, t in (common or {}).items()},
         assets or {},
+        requirements,
     )
 
 

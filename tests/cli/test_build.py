@@ -84,9 +84,25 @@ def test_a_mistake_is_told_at_its_place_with_exit_2(
     file = there / "ensembles" / "same" / "pipeline.yaml"
     file.write_text(PIPELINE.replace("first.y", "frist.y"))
     assert main(["compile"]) == 2
-    err = capsys.readouterr().err
-    assert "ensembles/same/pipeline.yaml:6:37: Y106 `frist.y`: there is no node `frist`" in err
-    assert "hint: did you mean `first`?" in err
+    assert capsys.readouterr() == (
+        "",
+        "error: ensembles/same/pipeline.yaml:6:37: Y106 `frist.y`: there is no node `frist`\n"
+        "  hint: did you mean `first`?\n",
+    )
+    assert not (there / "model_repository" / "same").exists()
+
+
+def test_a_policy_is_told_to_need_another_form_with_exit_2(
+    there: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = there / "ensembles" / "same" / "pipeline.yaml"
+    file.write_text(PIPELINE.replace("{x: x}}", "{x: x}, timeout_ms: 50}"))
+    assert main(["build"]) == 2
+    assert capsys.readouterr() == (
+        "",
+        "error: ensembles/same/pipeline.yaml:5:52: Y117 `first.timeout_ms` needs the bls form, "
+        "not built yet\n",
+    )
     assert not (there / "model_repository" / "same").exists()
 
 

@@ -118,6 +118,7 @@ def test_a_step_joins_requests_up_to_its_own_limit() -> None:
         pytest.param({"settings": ", instances: {cpu: 3}"}, id="instances"),
         pytest.param({"settings": ", batching: {max_batch: 4}"}, id="batching"),
         pytest.param({"modules": {"unused": "X = 1"}}, id="a module that it does not import"),
+        pytest.param({"settings": "  # as Ann asked\n      "}, id="a comment in pipeline.yaml"),
     ],
 )
 def test_settings_are_no_other_version(same: dict[str, Any]) -> None:
@@ -129,6 +130,7 @@ def test_settings_are_no_other_version(same: dict[str, Any]) -> None:
     [
         pytest.param({"steps": STEPS + "# more\n"}, id="steps.py"),
         pytest.param({"common": {"words": "WORDS = []\n"}}, id="an imported module"),
+        pytest.param({"requirements": "regex\n"}, id="requirements.txt"),
         pytest.param({"settings": ", batch: false"}, id="how it is called"),
         pytest.param({"outputs": '{y: "fp32[-1]"}'}, id="its types"),
         pytest.param({"assets": {"list.txt": Asset("list.txt", b"c")}}, id="an asset"),

@@ -128,3 +128,11 @@ def test_a_step_that_reads_every_input_is_safe() -> None:
 def test_a_step_is_safe_when_all_that_rests_on_it_rests_on_the_other_inputs_too() -> None:
     steps = [step("i", "a"), step("j", "b"), step("a b", "y")]
     assert safe_first(steps, {"i", "j"}, ["y"]) == 0
+
+
+def test_outputs_that_do_not_rest_on_a_step_do_not_keep_it_from_standing_first() -> None:
+    steps = [step("i", "a"), step("j", "b"), step("a b", "y"), step("i", "z"), step("j", "w")]
+    assert safe_first(steps, {"i", "j"}, ["y", "z", "w"]) == 0
+    for size in (1, 2, 3):
+        for wanted in combinations("yzw", size):
+            assert served(steps, set("yzw"), set(wanted)) == set(wanted)

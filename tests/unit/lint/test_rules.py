@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
-from mmctl.lint import RULES
+from mmctl.lint import DOCUMENT_RULES, RULES
 from mmctl.pipeline import WIRING_RULES
 
 
-def test_every_rule_is_in_the_table_under_its_code() -> None:
-    assert {rule.code for rule in WIRING_RULES} <= set(RULES)
-    assert all(code == rule.code for code, rule in RULES.items())
+def test_every_rule_is_in_the_table_under_a_code_of_its_own() -> None:
+    assert [rule.code for rule in RULES.values()] == list(RULES)
+    assert len(RULES) == len(DOCUMENT_RULES) + len(WIRING_RULES)
+
+
+def test_every_code_that_is_reported_has_a_row_that_explains_it(root: Path) -> None:
+    texts = (path.read_text() for path in (root / "tools" / "mmctl").rglob("*.py"))
+    reported = {code for text in texts for code in re.findall(r'"([A-Z]\d{3})"', text)}
+    assert reported == set(RULES)
+    assert all(rule.title and rule.explanation.endswith(".") for rule in RULES.values())
 
 
 def test_codes_are_a_family_and_three_digits() -> None:

@@ -66,8 +66,15 @@ def test_a_step_that_fits_has_no_findings(steps: str) -> None:
         pytest.param("def f(x):\n    return {'y': x, 'z': x}",
                      "steps.py:2:5 Y123 `z` is returned, but `a` does not declare it",
                      id="returns more"),
+        pytest.param("def f(x):\n    return {'z': x}",
+                     "steps.py:2:5 Y123 `a.y` is declared, but not returned",
+                     id="returns it under another name"),
         pytest.param("from shared import g as f", "4:25 Y122 `g` has no parameter `x`",
                      id="imported with other parameters"),
+        pytest.param("def f(x, /):\n    return {'y': x}", "4:25 Y122 `f` has no parameter `x`",
+                     id="a parameter that has no name for its caller"),
+        pytest.param("from shared import *", "4:13 Y121 steps.py has no function `f`",
+                     id="not among all that is imported"),
         pytest.param("import model\ndef f(x):\n    return {'y': x}",
                      "4:13 Y120 steps.py imports `model.py`, which is what Triton calls the runner "
                      "of steps", id="a module that would hide the runner"),
@@ -82,8 +89,35 @@ def test_a_step_that_does_not_fit_is_a_finding(steps: str | None, expected: str)
         modules={"model": "", "broken": ")"},
         common={"shared": "def g(z):\n    return {'y': z}\n"},
     )
-    found = lines(check_pipeline(pipeline, MODELS))
-    assert expected in found
+    assert lines(check_pipeline(pipeline, MODELS)) == [expected]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param("try:\n    from fast import f\nexcept ImportError:\n    def f(x): ...",
+                     id="one of two ways"),
+        pytest.param("if True:\n    def f(z): ...", id="under a condition"),
+        pytest.param("from typing import Any\nf: Any = print", id="assigned with a type"),
+        pytest.param("f, g = print, print", id="assigned with another"),
+        pytest.param("from shared import *", id="imported with all else"),
+        pytest.param("from numpy import *", id="imported from elsewhere with all else"),
+        pytest.param("def f(a=0, /, b=1, x=None):\n    return {'y': x}",
+                     id="parameters with defaults"),
+        pytest.param("import numpy as f", id="imported under this name"),
+        pytest.param("from beside import f", id="imported in a circle"),
+        pytest.param("def changed(g):\n    return g\n@changed\ndef f(z):\n    return {'w': z}",
+                     id="changed by a decorator"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_told_of_a_function_is_not_held_against_it(steps: str) -> None:
+    pipeline = source(
+        TEXT,
+        steps=steps,
+        modules={"beside": "from steps import f"},
+        common={"shared": "def f(x):\n    return {'y': x}\n"},
+    )
+    assert lines(check_pipeline(pipeline, MODELS)) == []
 
 
 def test_a_step_gets_the_types_of_what_feeds_it() -> None:

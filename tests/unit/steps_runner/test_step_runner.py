@@ -315,6 +315,7 @@ class FakeRequest:
 
 class FakeTensor:
     def __init__(self, name: str, array: Any) -> None:
+        assert array.flags.c_contiguous, "Triton reads memory in its order"
         self.name = name
         self.array = array
 
@@ -361,6 +362,23 @@ def test_the_model_answers_what_was_asked_for_in_tritons_shapes(folder: Path) ->
     [response] = model.execute([request])
     assert response.error is None
     assert {name: array.tolist() for name, array in response.outputs.items()} == {"y": [[2], [4]]}
+
+
+def test_the_model_answers_with_a_view_that_does_not_lie_in_order(folder: Path) -> None:
+    settings = plan([tensor("x", dims=(2,))], [tensor("y", dims=(2,))])
+    model = loaded(folder, "def f(x):\n    return {'y': x[:, ::-1]}\n", settings)
+    x = np.array([[1, 2], [3, 4]], np.float32)
+    [response] = model.execute([FakeRequest({"x": FakeTensor("x", x)}, ["y"])])
+    assert response.outputs["y"].tolist() == [[2, 1], [4, 3]]
+
+
+def test_without_batch_axis_the_model_answers_without_one(folder: Path) -> None:
+    inputs, outputs = [tensor("x", dims=(3,))], [tensor("y"), tensor("z", dims=(3,))]
+    settings = plan(inputs, outputs, batched=False)
+    model = loaded(folder, "def f(x):\n    return {'y': x.sum(axis=1), 'z': x}\n", settings)
+    x = FakeTensor("x", np.ones(3, np.float32))
+    [response] = model.execute([FakeRequest({"x": x}, ["y", "z"])])
+    assert [response.outputs[name].tolist() for name in "yz"] == [[3], [1, 1, 1]]
 
 
 def test_an_error_names_the_step_and_the_line(folder: Path) -> None:

@@ -40,7 +40,7 @@ def check_pipeline(source: PipelineSource, catalog: Mapping[str, Signature]) -> 
     report = Report(source.document)
     spec = read_spec(report)
     graph = _check(spec, source, catalog, report) if spec else None
-    findings = tuple(sorted(set(report.findings), key=_place))
+    findings = tuple(sorted(dict.fromkeys(report.findings), key=_place))
     failed = any(finding.severity is Severity.ERROR for finding in findings)
     return Checked(findings, None if failed else graph, tuple(source.calls()))
 

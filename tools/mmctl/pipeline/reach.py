@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from mmctl.pipeline.findings import CYCLE, UNUSED_INPUT, UNUSED_NODE, Report
+from mmctl.pipeline.findings import (
+    CYCLE,
+    EXPRESSION,
+    MISSING_INPUT,
+    OUTPUT_IS_INPUT,
+    POLICY,
+    STEP_PARAMETERS,
+    UNKNOWN_REFERENCE,
+    UNUSED_INPUT,
+    UNUSED_NODE,
+    Report,
+)
 from mmctl.pipeline.graph import Wire
 from mmctl.pipeline.nodes.base import NodeEntry
 from mmctl.pipeline.policies import policy_wires
 from mmctl.pipeline.scope import parse_reference
 from mmctl.pipeline.spec import Spec
+
+EDGES_UNKNOWN = {
+    CYCLE, EXPRESSION, MISSING_INPUT, OUTPUT_IS_INPUT, POLICY, STEP_PARAMETERS, UNKNOWN_REFERENCE,
+}  # fmt: skip
+"""Findings about an edge that is missing or leads elsewhere than it was meant to."""
 
 
 def check_circles(circles: Iterable[Sequence[str]], spec: Spec, report: Report) -> None:
@@ -35,9 +51,10 @@ def needs_of(spec: Spec) -> dict[str, list[str]]:
 def check_reach(spec: Spec, report: Report) -> None:
     """Inputs and nodes that no output of the pipeline rests on.
 
-    Silent while some node cannot be read: it may be the one that uses them.
+    Comes last, and is silent while an edge is not known: it may be the one that leads there.
     """
-    if not spec.is_whole or "switch" in spec.kinds.values():
+    found = {finding.code for finding in report.findings}
+    if not spec.is_whole or "switch" in spec.kinds.values() or found & EDGES_UNKNOWN:
         return
     read = {wire for node in spec.nodes.values() for wire in _wires(node)}
     for name in spec.file.inputs:

@@ -40,24 +40,27 @@ def check_function(
 
 
 def _check_parameters(node: str, function: Function, inputs: dict[str, str], scope: Scope) -> None:
+    """An input that is no parameter stands for a parameter without input: it is told once."""
     if function.parameters is None:
         return
     free = set(function.parameters) - set(inputs)
-    for bare, key in inputs.items():
-        if bare not in function.parameters:
-            message = f"`{function.name}` has no parameter `{bare}`"
-            location = ("nodes", node, "inputs", key)
-            hint = nearest(bare, free)
-            scope.report.add_key(STEP_PARAMETERS, message, *location, hint=hint)
-    for parameter in function.needed:
-        if parameter not in inputs:
-            message = f"`{function.name}` needs `{parameter}`, which `{node}` has no input for"
-            location = ("nodes", node, *(("inputs",) if inputs else ()))
-            hint = f"add it: inputs: {{{parameter}: ...}}"
-            scope.report.add_key(STEP_PARAMETERS, message, *location, hint=hint)
+    unknown = [bare for bare in inputs if bare not in function.parameters]
+    missing = [parameter for parameter in function.needed if parameter not in inputs]
+    for bare in unknown:
+        message = f"`{function.name}` has no parameter `{bare}`"
+        location = ("nodes", node, "inputs", inputs[bare])
+        hint = nearest(bare, free)
+        scope.report.add_key(STEP_PARAMETERS, message, *location, hint=hint)
+    for parameter in missing if len(missing) > len(unknown) else ():
+        message = f"`{function.name}` needs `{parameter}`, which `{node}` has no input for"
+        place = ("nodes", node, *(("inputs",) if inputs else ()))
+        hint = f"add it: inputs: {{{parameter}: ...}}"
+        scope.report.add_key(STEP_PARAMETERS, message, *place, hint=hint)
 
 
 def _check_returns(node: str, function: Function, outputs: Collection[str], scope: Scope) -> None:
+    if not outputs:
+        return
     if function.silent:
         message = f"`{function.name}` returns nothing"
         keys = ", ".join(f"'{key}': ..." for key in outputs)
@@ -68,11 +71,12 @@ def _check_returns(node: str, function: Function, outputs: Collection[str], scop
 
 
 def _check_keys(node: str, returned: Returned, outputs: Collection[str], scope: Scope) -> None:
+    """A key that is not declared stands for one that is not returned: it is told once."""
     missing = [key for key in outputs if key not in returned.keys]
     extra = [key for key in returned.keys if key not in outputs]
     for key in missing:
         message = f"`{node}.{key}` is declared, but not returned"
         scope.report.add_at(returned.position, STEP_RETURNS, message, nearest(key, extra))
-    for key in extra:
+    for key in extra if len(extra) > len(missing) else ():
         message = f"`{key}` is returned, but `{node}` does not declare it"
         scope.report.add_at(returned.position, STEP_RETURNS, message, nearest(key, missing))

@@ -26,7 +26,8 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A step function. `parameters` None: anything goes (**kwargs, or not a plain `def`).
+    """A step function. `parameters` None: anything goes (**kwargs, or not a plain `def`). Else
+    those that can be given by name; `needed` must be.
 
     `returned` lists only returns whose keys can be read; `silent` means that it returns nothing.
     """
@@ -83,21 +84,27 @@ class StepFiles:
                 waiting |= _imports(self.tree(module))
         return sorted(found)
 
-    def function(self, name: str, module: str = STEPS) -> Function | None:
-        """The function that `name` means at the top of a module, imports followed."""
+    def function(self, name: str, *modules: str) -> Function | None:
+        """The function that `name` means at the top of the last of `modules`, imports followed.
+
+        The others lead there, from steps.py on.
+        """
+        *_, module = modules = modules or (STEPS,)
         tree = self.tree(module)
         for statement in reversed(tree.body) if tree else ():
             match statement:
-                case ast.FunctionDef(name=found) if found == name:
+                case ast.FunctionDef(name=found, decorator_list=[]) if found == name:
                     return _function_of(statement, self._texts[module].path)
-                case ast.AsyncFunctionDef(name=found) | ast.ClassDef(name=found) if found == name:
-                    return Function(name, _position(statement, self._texts[module].path))
-                case ast.Assign(targets=[ast.Name(id=found)]) if found == name:
-                    return Function(name, _position(statement, self._texts[module].path))
                 case ast.ImportFrom(module=str() as origin, level=0):
                     for alias in statement.names:
-                        if (alias.asname or alias.name) == name:
-                            return self._imported(alias.name, origin, statement, module)
+                        if name == (alias.asname or alias.name):
+                            return self._imported(alias.name, origin, statement, modules)
+                        if alias.name == "*":
+                            found_there = self._imported(name, origin, statement, modules)
+                            if found_there is not None:
+                                return found_there
+                case _ if name in _bound(statement):
+                    return Function(name, _position(statement, self._texts[module].path))
         return None
 
     def function_names(self) -> list[str]:
@@ -106,12 +113,12 @@ class StepFiles:
         return [s.name for s in tree.body if isinstance(s, ast.FunctionDef)] if tree else []
 
     def _imported(
-        self, name: str, origin: str, statement: ast.stmt, module: str
+        self, name: str, origin: str, statement: ast.stmt, modules: tuple[str, ...]
     ) -> Function | None:
         origin = _bare(origin)
-        if origin in self._texts and origin != module:
-            return self.function(name, origin)
-        return Function(name, _position(statement, self._texts[module].path))
+        if origin in self._texts and origin not in modules:
+            return self.function(name, *modules, origin)
+        return Function(name, _position(statement, self._texts[modules[-1]].path))
 
 
 def _parse(source: SourceText, report: Report) -> ast.Module | None:
@@ -139,6 +146,23 @@ def _imports(tree: ast.Module | None) -> set[str]:
     return found
 
 
+def _bound(statement: ast.stmt) -> set[str]:
+    """Names that a statement gives to its module, in whatever way."""
+    found: set[str] = set()
+    waiting: list[ast.AST] = [statement]
+    while waiting:
+        match waiting.pop():
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                found.add(name)
+            case ast.ClassDef(name=name) | ast.Name(id=name, ctx=ast.Store()):
+                found.add(name)
+            case ast.alias(name=name, asname=other):
+                found.add(other or name.partition(".")[0])
+            case node:
+                waiting += ast.iter_child_nodes(node)
+    return found
+
+
 def _bare(module: str) -> str:
     """`common.words` and `words` are the same module."""
     return module.removeprefix(f"{COMMON}.")
@@ -146,8 +170,8 @@ def _bare(module: str) -> str:
 
 def _function_of(function: ast.FunctionDef, path: str) -> Function:
     arguments = function.args
-    plain = [a.arg for a in (*arguments.posonlyargs, *arguments.args)]
-    optional = plain[len(plain) - len(arguments.defaults) :]
+    plain = [a.arg for a in arguments.args]
+    optional = plain[max(0, len(plain) - len(arguments.defaults)) :]
     keyword = [a.arg for a in arguments.kwonlyargs]
     optional += [n for n, d in zip(keyword, arguments.kw_defaults, strict=True) if d is not None]
     returns = list(_returns(function))

@@ -29,7 +29,7 @@ def check_inputs(name: str, node: NodeEntry, scope: Scope) -> None:
             continue
         spec = next((s for s in callee.takes if s.name == key.removesuffix("?")), None)
         if spec is None:
-            _report_unknown(name, key, callee, scope)
+            _report_unknown(name, key, node, callee, scope)
         elif wire is not None and not _takes_anything(callee):
             _check_wire(f"{name}.{spec.name}", wire, spec.type, scope, *place)
     if callee is not None and node.foreach is None:
@@ -57,8 +57,8 @@ def _takes_anything(callee: Callee) -> bool:
     return isinstance(callee.runs, StepCall) and callee.runs.is_own
 
 
-def _report_unknown(name: str, key: str, callee: Callee, scope: Scope) -> None:
-    free = {spec.name for spec in callee.takes}
+def _report_unknown(name: str, key: str, node: NodeEntry, callee: Callee, scope: Scope) -> None:
+    free = {spec.name for spec in callee.takes} - _given(node)
     scope.report.add_key(
         UNKNOWN_INPUT,
         f"`{name}` takes no input `{key}`",
@@ -67,17 +67,23 @@ def _report_unknown(name: str, key: str, callee: Callee, scope: Scope) -> None:
     )
 
 
+def _given(node: NodeEntry) -> set[str]:
+    return {key.removesuffix("?") for key in node.inputs}
+
+
 def _check_missing(name: str, node: NodeEntry, callee: Callee, scope: Scope) -> None:
-    given = {key.removesuffix("?") for key in node.inputs}
-    for spec in callee.takes:
-        if spec.name not in given and not spec.optional:
-            scope.report.add_key(
-                MISSING_INPUT,
-                f"`{name}` needs its input `{spec}`",
-                *("nodes", name, "inputs") if node.inputs else ("nodes", name),
-                hint=f"add it: inputs: {{{spec.name}: ...}}",
-            )
-    if not given:
+    """An input that the callee does not have stands for one that is missing: it is told once."""
+    given = _given(node)
+    missing = [spec for spec in callee.takes if spec.name not in given and not spec.optional]
+    unknown = given - {spec.name for spec in callee.takes}
+    for spec in missing if len(missing) > len(unknown) else ():
+        scope.report.add_key(
+            MISSING_INPUT,
+            f"`{name}` needs its input `{spec}`",
+            *("nodes", name, "inputs") if node.inputs else ("nodes", name),
+            hint=f"add it: inputs: {{{spec.name}: ...}}",
+        )
+    if not given and not missing:
         message = f"`{name}` has no inputs: nothing would start it"
         scope.report.add_key(MISSING_INPUT, message, "nodes", name)
 

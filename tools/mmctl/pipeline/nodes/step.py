@@ -60,9 +60,8 @@ def resolve_step(name: str, node: StepNode, scope: Scope) -> Callee | None:
             message = "`step` is the name of a function, or {use: NAME, ...} for a ready-made one"
             scope.report.add(READY_UNKNOWN, message, "nodes", name, "step")
             return None
-    if callee is not None:
-        _check_settings(name, node, callee, scope)
-    return callee
+    _check_settings(name, node, scope)
+    return callee if callee is not None and _is_in_numpy(name, callee, scope) else None
 
 
 def fed_types(node: NodeEntry, scope: Scope) -> dict[str, TensorType | None]:
@@ -86,7 +85,7 @@ def _own_step(name: str, node: StepNode, function: str, scope: Scope) -> Callee 
         check_tensor_name(scope.report, key.removesuffix("?"), "nodes", name, "inputs", key)
     check_function(name, function, node.inputs, node.outputs, scope)
     gives = tuple(TensorSpec(key, kind) for key, kind in types.items() if kind is not None)
-    if len(gives) < len(types):
+    if not gives or len(gives) < len(types):
         return None
     takes = tuple(
         TensorSpec(key, kind or UNKNOWN_TYPE, optional=f"{key}?" in node.inputs)
@@ -154,7 +153,7 @@ def _settings(node: StepNode) -> Mapping[str, Any]:
     }
 
 
-def _check_settings(name: str, node: StepNode, callee: Callee, scope: Scope) -> None:
+def _check_settings(name: str, node: StepNode, scope: Scope) -> None:
     if node.batching is not None and node.batching.max_batch == 0:
         scope.report.add(
             STEP_SETTING,
@@ -165,7 +164,12 @@ def _check_settings(name: str, node: StepNode, callee: Callee, scope: Scope) -> 
     if not node.batch and isinstance(node.step, dict):
         message = "a ready-made step works on whole batches: leave `batch` out"
         scope.report.add(STEP_SETTING, message, "nodes", name, "batch")
-    for spec in (*callee.takes, *callee.gives):
-        if spec.type.dtype is DType.BF16:
-            message = f"`{name}.{spec.name}` is bf16, which numpy does not have"
-            scope.report.add_key(STEP_SETTING, message, "nodes", name, hint="use fp32")
+
+
+def _is_in_numpy(name: str, callee: Callee, scope: Scope) -> bool:
+    """False with a finding when the step takes or gives what numpy does not have."""
+    odd = [s for s in (*callee.takes, *callee.gives) if s.type.dtype is DType.BF16]
+    for spec in odd:
+        message = f"`{name}.{spec.name}` is bf16, which numpy does not have"
+        scope.report.add_key(STEP_SETTING, message, "nodes", name, hint="use fp32")
+    return not odd
