@@ -226,6 +226,18 @@ def test_another_wiring_is_another_version(nodes: str, outputs: str) -> None:
     assert len(keys) == 2
 
 
+def test_another_model_is_another_version() -> None:
+    models = {**MODELS, "other": MODELS["double"]}
+    keys = set()
+    for model in ("double", "other"):
+        pipeline = source(
+            f"pipeline: demo\ninputs: {{x: fp32}}\nnodes: {{m: {{model: {model}, "
+            "inputs: {x: x}}}\noutputs: {y: m.y}\n"
+        )
+        keys.add(compile_pipeline(graph_of(pipeline, models), pipeline).models[-1].own_key)
+    assert len(keys) == 2
+
+
 def test_a_smaller_batch_is_no_other_version() -> None:
     pipeline = source(
         "pipeline: demo\ninputs: {x: fp32}\nnodes: {one: {model: double, inputs: {x: x}}}\n"

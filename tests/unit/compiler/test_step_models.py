@@ -112,6 +112,16 @@ def test_a_step_joins_requests_up_to_its_own_limit() -> None:
     assert made(", batching: {max_batch: 4}").configs["config.pbtxt"].max_batch_size == 4
 
 
+def test_a_step_takes_the_whole_batch_of_its_pipeline() -> None:
+    pipeline = source(
+        "pipeline: demo\nmax_batch: 64\ninputs: {x: fp32}\n"
+        "nodes: {a: {step: f, inputs: {x: x}, outputs: {y: fp32}}}\noutputs: {out: a.y}\n",
+        **FILES,
+    )
+    models = compile_pipeline(graph_of(pipeline), pipeline).models
+    assert [m.configs["config.pbtxt"].max_batch_size for m in models] == [64, 64]
+
+
 @pytest.mark.parametrize(
     "same",
     [

@@ -127,6 +127,38 @@ def test_a_right_condition_has_no_finding_of_its_own(condition: str) -> None:
     assert "needs the bls form" in found[0]
 
 
+def test_whole_numbers_without_sign_have_no_values_below_zero() -> None:
+    text = """
+    pipeline: demo
+    inputs: {x: fp32}
+    nodes:
+      a: {step: f, inputs: {x: x}, outputs: {n: uint8}, on_error: {n: -1}}
+    outputs: {n: a.n}
+    """
+    found = lines(checked(text, steps="def f(x):\n    return {'n': x}\n"))
+    assert "4:67 Y119 `a.on_error`: `n` is uint8, and the value is not" in found
+    text = text.replace("uint8", "int8")
+    found = lines(checked(text, steps="def f(x):\n    return {'n': x}\n"))
+    assert [line.split()[1] for line in found] == ["Y117"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "codes"),
+    [("after: [spel]", ["Y117", "Y119"]), ("when: 'lang =='", ["Y117", "Y118"])],
+)
+def test_what_a_broken_policy_may_lead_to_is_not_called_unused(
+    policy: str, codes: list[str]
+) -> None:
+    text = TEXT.replace(HEAD, f"{HEAD}, {policy}").replace(", lang_out: spell.text", "")
+    assert [line.split()[1] for line in lines(checked(text))] == codes
+
+
+def test_what_python_warns_of_is_not_printed() -> None:
+    """Warnings are errors in tests, and would make this no condition at all."""
+    assert [line.split()[1] for line in with_policy("when: '0if 1else 2'")] == ["Y117", "Y118"]
+    assert len(with_policy("when: 'e[0] < 1or e[1] < 2'")) == 1
+
+
 def test_a_condition_of_more_than_500_characters_is_refused() -> None:
     found = with_policy("when: '" + " or ".join(["e[0] < 1"] * 60) + "'")
     assert any("at most 500 characters" in line for line in found)

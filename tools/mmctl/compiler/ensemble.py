@@ -132,7 +132,7 @@ def _as_bytes(spec: TensorSpec) -> TensorSpec:
             hint="let the model give it as fp32: the copy that Triton needs is made in numpy",
         )
     dtype = DType.BYTES if spec.type.dtype.is_text else spec.type.dtype
-    return replace(spec, type=replace(spec.type, dtype=dtype), optional=False)
+    return replace(spec, type=replace(spec.type, dtype=dtype))
 
 
 def _with_safe_first(parts: Sequence[Part], graph: Graph) -> list[Part]:

@@ -72,9 +72,11 @@ def _tokenize_types(options: TokenizeOptions, _fed: Fed, _assets: Assets) -> tup
 
 def _fraction(value: object) -> object:
     """`1/255` may stand where a number is asked for."""
+    if not isinstance(value, str) or "/" not in value:
+        return value
     try:
-        return float(Fraction(value)) if isinstance(value, str) else value
-    except (ValueError, ZeroDivisionError):
+        return float(Fraction(value))
+    except (ValueError, ZeroDivisionError, OverflowError):
         raise ValueError("write a number, or a fraction such as 1/255") from None
 
 
@@ -96,7 +98,8 @@ def _triple(value: object) -> object:
 Pixels = Annotated[int, Field(ge=1, le=8192)]
 Area = Annotated[tuple[Pixels, Pixels], BeforeValidator(_pair)]
 Resize = Annotated[tuple[Pixels, ...], BeforeValidator(_list), Field(min_length=1, max_length=2)]
-Number = Annotated[float, BeforeValidator(_fraction)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Number = Annotated[Finite, BeforeValidator(_fraction)]
 PerChannel = Annotated[tuple[Number, Number, Number], BeforeValidator(_triple)]
 Scale = Annotated[Number, Field(gt=0)]
 
@@ -194,7 +197,7 @@ class ThresholdOptions(ReadyOptions):
     thresholds, also the name of its band. `index` picks the score out of a row of several.
     """
 
-    at: Annotated[tuple[float, ...], BeforeValidator(_list), Field(min_length=1)]
+    at: Annotated[tuple[Finite, ...], BeforeValidator(_list), Field(min_length=1)]
     labels: tuple[str, ...] | None = None
     index: Annotated[int, Field(ge=0)] | None = None
 
