@@ -11,7 +11,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden")
 
 
-ROOMS = ("unit", "contract", "golden", "cli", "exports", "live")
+ROOMS = ("unit", "contract", "cli", "exports", "live")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
