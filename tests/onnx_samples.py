@@ -309,6 +309,7 @@ PAIR = Sample(
     pair,
     inputs=[port("ids", "INT64", -1), port("mask", "INT64", -1)],
     outputs=[port("y", "INT64", -1)],
+    more=batching(2_000),
 )
 EVERY_TYPE = Sample(
     "every_type",
@@ -330,9 +331,14 @@ CONTROLLED = Sample(
     more=sequence("int32"),
 )
 TWO = Sample("two", identity, instances=2)
+NAMED = (
+    Sample("by_platform", more={"backend": ""}),
+    Sample("by_backend", more={"platform": ""}),
+)
 TUNED = Sample(
     "tuned",
     identity,
+    instances=2,
     more={
         **parameters(
             intra_op_thread_count="1",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -18,7 +19,9 @@ from onnx_samples import (
     EVERY_TYPE,
     LOOKUP,
     MLP,
+    NAMED,
     OPTIONAL,
+    PAIR,
     SCALED,
     SHORT,
     TEXTS,
@@ -27,25 +30,37 @@ from onnx_samples import (
     TUNED,
     TWO,
     TYPES,
+    Sample,
     mlp,
 )
+from servers import Serve
+
+from mmctl.server.process import EmbeddedTriton
 
 pytestmark = pytest.mark.live
 
 SERVED = (
-    CONTROLLED, DOUBLED, EMPTY, EVERY_TYPE, LOOKUP, MLP, OPTIONAL, SCALED, SHORT, TEXTS, TOGETHER,
-    TOTAL, TUNED, TWO,
+    CONTROLLED, DOUBLED, EMPTY, EVERY_TYPE, LOOKUP, MLP, OPTIONAL, PAIR, SCALED, SHORT, TEXTS,
+    TOGETHER, TOTAL, TUNED, TWO, *NAMED,
 )  # fmt: skip
+
+
+class Counts(NamedTuple):
+    """What a model has done so far."""
+
+    rows: int
+    runs: int
 
 
 class Server:
     """The server of this file: answers as arrays, refusals as (status, text)."""
 
-    def __init__(self, grpc: str, repository: Path) -> None:
+    def __init__(self, running: EmbeddedTriton, repository: Path) -> None:
         from tritonclient.grpc import InferenceServerClient
 
-        self.client = InferenceServerClient(grpc)
+        self.client = InferenceServerClient(running.grpc)
         self.repository = repository
+        self.log = running.log
 
     def infer(self, model: str, inputs: Mapping[str, np.ndarray], **more: Any) -> dict[str, Any]:
         from tritonclient.grpc import InferInput
@@ -65,17 +80,24 @@ class Server:
             call()
         return str(refusal.value.status()), str(refusal.value.message())
 
-    def executions(self, model: str) -> int:
-        return int(self.client.get_inference_statistics(model).model_stats[0].execution_count)
+    def counts(self, model: str, at_least: int = 0) -> Counts:
+        """Waits for `at_least` rows, because Triton answers before it counts."""
+        deadline = time.monotonic() + 10
+        while True:
+            [stats] = self.client.get_inference_statistics(model).model_stats
+            if stats.inference_count >= at_least:
+                return Counts(stats.inference_count, stats.execution_count)
+            assert time.monotonic() < deadline, f"`{model}` ran {stats.inference_count} rows only"
+            time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")
-def server(serve: Callable[[Path], Any], tmp_path_factory: pytest.TempPathFactory) -> Server:
+def server(serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> Server:
     pytest.importorskip("onnx")
     repository = tmp_path_factory.mktemp("models")
     for sample in SERVED:
         sample.write(repository)
-    return Server(serve(repository).grpc, repository)
+    return Server(serve(repository), repository)
 
 
 @pytest.fixture(scope="module")
@@ -120,11 +142,12 @@ def test_eight_clients_with_different_batches_get_their_own_answers(
     server: Server, pool: ThreadPoolExecutor, reference: Callable[[np.ndarray], np.ndarray]
 ) -> None:
     sizes = np.random.default_rng(0).integers(1, 9, 160).tolist()
-    before = server.executions("mlp")
+    before = server.counts("mlp")
     answers = list(pool.map(lambda size: server.infer("mlp", {"x": noise(size)})["y"], sizes))
     for size, served in zip(sizes, answers, strict=True):
         np.testing.assert_allclose(served, reference(noise(size)), rtol=1e-5, atol=1e-5)
-    assert server.executions("mlp") - before < len(sizes) / 2
+    after = server.counts("mlp", before.rows + sum(sizes))
+    assert after.runs - before.runs < len(sizes) / 2
 
 
 def test_waiting_requests_are_joined_into_one_run(server: Server, pool: ThreadPoolExecutor) -> None:
@@ -140,8 +163,18 @@ def test_two_instances_answer_alike(server: Server, pool: ThreadPoolExecutor) ->
         np.testing.assert_array_equal(answer["y"], x)
 
 
+@pytest.mark.parametrize("sample", NAMED, ids=[sample.name for sample in NAMED])
+def test_the_backend_may_be_given_as_platform_or_as_backend(server: Server, sample: Sample) -> None:
+    np.testing.assert_array_equal(server.infer(sample.name, {"x": rows(2)})["y"], rows(2))
+
+
 def test_parameters_accelerators_and_file_names_of_the_c_backend_load(server: Server) -> None:
     np.testing.assert_array_equal(server.infer("tuned", {"x": rows(2)})["y"], rows(2))
+
+
+def test_accelerators_that_lack_are_logged_once_for_all_instances(server: Server) -> None:
+    warning = "model 'tuned' runs on CPU, without: tensorrt, openvino"
+    assert server.log.read_text().count(warning) == 1
 
 
 def test_every_type_passes_and_outputs_are_sorted(server: Server) -> None:
@@ -228,12 +261,13 @@ def test_sequence_controls_arrive(server: Server) -> None:
 def test_a_bad_request_does_not_fail_its_neighbours(
     server: Server, pool: ThreadPoolExecutor
 ) -> None:
-    before = server.executions("lookup")
+    before = server.counts("lookup")
     good = [pool.submit(server.infer, "lookup", {"x": np.int64([[n]])}) for n in (1, 2)]
     _, text = server.refusal(lambda: server.infer("lookup", {"x": np.int64([[7]])}))
     assert text.startswith("onnx runtime error 2: Non-zero status code returned while running")
     assert [answer.result()["y"].item() for answer in good] == [1.0, 2.0]
-    assert server.executions("lookup") - before == 1, "the three were not joined"
+    after = server.counts("lookup", before.rows + 3)
+    assert after.runs - before.runs == 1, "the three were not joined"
 
 
 def test_a_request_whose_rows_the_model_drops_is_told_so(
@@ -246,6 +280,23 @@ def test_a_request_whose_rows_the_model_drops_is_told_so(
         f"'y' in responses: expected batch size of at least {rows} in model output, got 1"
         for rows in (2, 3)
     ]
+
+
+def test_a_mismatching_request_is_told_tensor_and_shapes(server: Server) -> None:
+    sent = {"ids": np.ones((1, 3), np.int64), "mask": np.ones((1, 2), np.int64)}
+    _, text = server.refusal(lambda: server.infer("pair", sent))
+    assert text.endswith("; input 'mask': expected shape [1,3], got [1,2]")
+    _, text = server.refusal(lambda: server.infer("mlp", {"x": rows(1)}))
+    assert "unexpected shape for input 'x' for model 'mlp'. Expected [-1,64], got [1,4]" in text
+
+
+def test_requests_of_different_lengths_are_each_answered(
+    server: Server, pool: ThreadPoolExecutor
+) -> None:
+    sent = [np.full((1, length), length) for length in (3, 5, 3, 4, 5, 3)]
+    answers = pool.map(lambda ids: server.infer("pair", {"ids": ids, "mask": ids})["y"], sent)
+    for ids, answer in zip(sent, answers, strict=True):
+        np.testing.assert_array_equal(answer, ids * 2)
 
 
 def test_surplus_rows_are_refused(server: Server) -> None:

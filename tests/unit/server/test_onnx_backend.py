@@ -173,14 +173,26 @@ def test_the_parameters_of_the_c_backend_reach_the_session(backend: ModuleType) 
         enable_mem_pattern="off",
         a_key_of_the_users_own="kept for somebody else",
     )
-    options = backend.session_options(
-        read(backend, more={**more, "optimization": {"graph": {"level": -1}}})
-    )
+    options = backend.session_options(read(backend, more=more))
     assert options.execution_mode.name == "ORT_PARALLEL"
     assert options.inter_op_num_threads == 3
     assert not options.enable_cpu_mem_arena
     assert not options.enable_mem_pattern
-    assert options.graph_optimization_level.name == "ORT_ENABLE_BASIC"
+
+
+@pytest.mark.parametrize(
+    ("optimization", "level"),
+    [
+        ({}, "ORT_ENABLE_ALL"),
+        ({"graph": {"level": -1}}, "ORT_ENABLE_BASIC"),
+        ({"graph": {"level": 1}}, "ORT_ENABLE_EXTENDED"),
+        ({"graph": {"level": 2}}, "ORT_DISABLE_ALL"),
+        ({"graph": {"level": 7}}, "ORT_ENABLE_ALL"),
+    ],
+)
+def test_graph_levels(backend: ModuleType, optimization: dict[str, Any], level: str) -> None:
+    options = backend.session_options(read(backend, more={"optimization": optimization}))
+    assert options.graph_optimization_level.name == level
 
 
 def read(backend: ModuleType, **sample: Any) -> Any:
