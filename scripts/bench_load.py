@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import subprocess
 import sys
 import threading
@@ -44,11 +45,22 @@ class Load:
         self._child.kill()
         self._child.communicate()
 
-    def run(self, requests: Sequence[bytes], in_flight: int, seconds: float) -> LoadResult:
-        """Sends serialised requests in turn, always `in_flight` at once, for `seconds`."""
+    def run(
+        self,
+        requests: Sequence[bytes],
+        in_flight: int,
+        seconds: float = math.inf,
+        count: int | None = None,
+    ) -> LoadResult:
+        """Sends serialised requests in turn, always `in_flight` at once, for `seconds` or until
+        there were `count`, whichever is first.
+        """
         assert self._child.stdin is not None
         assert self._child.stdout is not None
-        order = {"in_flight": in_flight, "seconds": seconds, "sizes": [len(r) for r in requests]}
+        order = {
+            "sizes": [len(request) for request in requests],
+            "how": {"in_flight": in_flight, "seconds": seconds, "count": count},
+        }
         self._child.stdin.write(json.dumps(order).encode() + b"\n" + b"".join(requests))
         self._child.stdin.flush()
         answer = self._child.stdout.readline()
@@ -71,37 +83,43 @@ def serialise(model: str, inputs: Inputs) -> bytes:
     return bytes(request.SerializeToString())
 
 
-def read_order(stream: BinaryIO) -> tuple[list[bytes], int, float] | None:
+def read_order(stream: BinaryIO) -> tuple[list[bytes], dict[str, Any]] | None:
     line = stream.readline()
     if not line:
         return None
     order = json.loads(line)
     requests = [stream.read(size) for size in order["sizes"]]
-    return requests, order["in_flight"], order["seconds"]
+    return requests, order["how"]
 
 
 def send(
-    grpc_address: str, requests: Sequence[bytes], in_flight: int, seconds: float
+    grpc_address: str,
+    requests: Sequence[bytes],
+    in_flight: int,
+    seconds: float,
+    count: int | None,
 ) -> LoadResult:
     """Bytes go out as they are and answers are not parsed: the client must stay light."""
     import grpc
 
     times: list[float] = []
     failures: list[grpc.RpcError] = []
-    turn = itertools.cycle(requests)
+    turn = itertools.islice(itertools.cycle(requests), count)
     begin = time.perf_counter()
     with grpc.insecure_channel(grpc_address, options=UNLIMITED) as channel:
         infer = channel.unary_unary(INFER)
 
         def sender() -> None:
             now = time.perf_counter()
-            while now - begin < seconds and not failures:
+            for request in turn:
                 try:
-                    infer(next(turn))
+                    infer(request)
                 except grpc.RpcError as error:
                     failures.append(error)
                 now, last = time.perf_counter(), now
                 times.append(now - last)
+                if now - begin >= seconds or failures:
+                    break
 
         threads = [threading.Thread(target=sender) for _ in range(in_flight)]
         for thread in threads:
@@ -116,7 +134,8 @@ def send(
 
 def main() -> None:
     while order := read_order(sys.stdin.buffer):
-        print(json.dumps(asdict(send(sys.argv[1], *order))), flush=True)
+        requests, how = order
+        print(json.dumps(asdict(send(sys.argv[1], requests, **how))), flush=True)
 
 
 if __name__ == "__main__":

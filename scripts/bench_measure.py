@@ -6,6 +6,9 @@ import math
 import os
 import platform
 import re
+import shlex
+import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,11 +18,12 @@ from typing import TypeVar
 
 A = TypeVar("A")
 B = TypeVar("B")
-TICK_MS = 1000 / os.sysconf("SC_CLK_TCK")
+CPUCLOCK_SCHED = 2
+"""Of Linux: with this, `(~pid << 3) | clock` is the clock of another process."""
 
 
-def process_table() -> Iterator[tuple[int, int, float]]:
-    """(pid, parent, CPU milliseconds of user and system) of every live process."""
+def parents() -> Iterator[tuple[int, int]]:
+    """(pid, parent) of every live process."""
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -27,19 +31,26 @@ def process_table() -> Iterator[tuple[int, int, float]]:
             text = (entry / "stat").read_text()
         except OSError:
             continue  # ended meanwhile
-        fields = text[text.rindex(")") + 2 :].split()
-        yield int(entry.name), int(fields[1]), (int(fields[11]) + int(fields[12])) * TICK_MS
+        yield int(entry.name), int(text[text.rindex(")") + 2 :].split()[1])
 
 
 def tree_cpu_ms(root: int) -> float:
     """CPU time so far of `root` and all that descends from it."""
-    table = {pid: (parent, spent) for pid, parent, spent in process_table()}
-    return sum(spent for pid, (_, spent) in table.items() if descends(pid, root, table))
+    table = dict(parents())
+    return sum(cpu_ms(pid) for pid in table if descends(pid, root, table))
 
 
-def descends(pid: int, root: int, table: dict[int, tuple[int, float]]) -> bool:
+def cpu_ms(pid: int) -> float:
+    """User and system time of a process; /proc/PID/stat has it in hundredths of a second only."""
+    try:
+        return time.clock_gettime_ns((~pid << 3) | CPUCLOCK_SCHED) / 1e6
+    except OSError:
+        return 0.0  # ended meanwhile
+
+
+def descends(pid: int, root: int, table: dict[int, int]) -> bool:
     while pid in table and pid != root:
-        pid = table[pid][0]
+        pid = table[pid]
     return pid == root
 
 
@@ -77,14 +88,20 @@ def interleaved(pairs: int, one: Callable[[], A], other: Callable[[], B]) -> Ite
             yield one(), second
 
 
-def circumstances(release: str) -> dict[str, str]:
-    """When, on what and with which versions is measured; `release` is Triton's."""
+def in_process(*packages: str) -> str:
+    """Versions of what runs here and not in a server."""
+    shown = ", ".join(f"{name} {version(name)}" for name in packages)
+    return f"in process Python {platform.python_version()}, {shown}"
+
+
+def circumstances(versions: str) -> dict[str, str]:
+    """When, on what and with which command is measured, beside the `versions`."""
     named = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     cpu = named[1] if named else platform.machine()
-    packages = ", ".join(f"{name} {version(name)}" for name in ("onnxruntime", "numpy"))
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": f"{len(os.sched_getaffinity(0))} cores of {cpu}",
         "load before": " ".join(f"{load:.2f}" for load in os.getloadavg()),
-        "versions": f"Triton {release}; in process Python {platform.python_version()}, {packages}",
+        "versions": versions,
+        "command": shlex.join(sys.argv),
     }

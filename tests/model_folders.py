@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 import zipfile
 from hashlib import sha256
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
-from mmctl.exporters.base import Exported, Task
+from mmctl.exporters.base import Evidence, Exported, Task
+from mmctl.exporters.lowering import Lowering
 from mmctl.exporters.spec import read_model
 from mmctl.workspace import Workspace, read_workspace
 
@@ -57,6 +60,22 @@ def export_here(space: Workspace, name: str, out: Path) -> Exported:
             declared=file.declared,
         )
     )
+
+
+def write_samples(root: Path, module: str, code: str) -> None:
+    """calibration/<module>.py, with numpy as np."""
+    folder = root / "calibration"
+    folder.mkdir(exist_ok=True)
+    (folder / f"{module}.py").write_text("import numpy as np\n" + dedent(code))
+
+
+def lower_here(space: Workspace, name: str, fp32: bytes, out: Path, **more: Any) -> list[Evidence]:
+    """What the child process of an export does after the FP32 file is proven, in this one."""
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir()
+    (out / "model.onnx").write_bytes(fp32)
+    how = {"known": {}, "force": False, **more}
+    return Lowering(read_model(space, name), out, **how).run()
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:

@@ -58,8 +58,10 @@ def source(
     )
 
 
-def checked(text: str, *, steps: str | None = None) -> Checked:
-    return check_pipeline(source(text, steps=steps), MODELS)
+def checked(
+    text: str, *, steps: str | None = None, instances: Mapping[str, int] | None = None
+) -> Checked:
+    return check_pipeline(source(text, steps=steps), MODELS, instances or {})
 
 
 def graph_of(pipeline: PipelineSource, models: Mapping[str, Signature] = MODELS) -> Graph:

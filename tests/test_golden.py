@@ -1,7 +1,8 @@
 """Whole pipelines and what they compile to: a change shows as a diff of tests/golden.
 
 A case is a folder: pipeline.yaml, steps.py and modules beside it, models.yaml with the signatures
-of what it calls, expected/MODEL/{config.pbtxt,step.json}. `--update-golden` rewrites expected/.
+of what it calls, expected/MODEL/{config.pbtxt,step.json,plan.json}. `--update-golden` rewrites
+expected/.
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ def generated(case: Path) -> dict[str, str]:
     for model in compile_pipeline(graph_of(pipeline, models), pipeline).models:
         for path, config in model.configs.items():
             texts[f"{model.name}/{path}"] = render_config(config)
-        if "step.json" in model.files:
-            texts[f"{model.name}/step.json"] = model.files["step.json"].decode()
+        files = model.pinned(dict.fromkeys(model.calls, 7), {}).files
+        for path in ("step.json", "plan.json"):
+            if path in files:
+                texts[f"{model.name}/{path}"] = files[path].decode()
     return texts
 
 

@@ -28,6 +28,8 @@ TOXIC_BLOCK, TOXIC_REVIEW = 0.95, 0.8
 TOXIC_WITH_WORD = 0.5
 # As the authors of Open-NSFW advise: below 0.2 safe, above 0.8 not.
 NSFW_BLOCK, NSFW_REVIEW = 0.8, 0.2
+# What `on_error` in pipeline.yaml gives for a model that failed or was late.
+NO_ANSWER = -1.0
 
 
 def find_words(text: Texts) -> dict[str, Array]:
@@ -65,7 +67,8 @@ def judge(
 ) -> dict[str, Array]:
     """`label` allow, review or block, and the `reasons` for it, joined by `; `.
 
-    `toxicity` and `hits` have one value per row, `nsfw` is [batch, 2]: safe, not safe.
+    `toxicity` and `hits` have one value per row, `nsfw` is [batch, 2]: safe, not safe. A score
+    of NO_ANSWER is that of a model that failed: then nothing is allowed unseen.
     """
     scores = toxicity.tolist(), nsfw[:, 1].tolist()
     rows = zip(text, *scores, hits.tolist(), found, strict=True)
@@ -79,6 +82,8 @@ def judge(
 def _verdict(text: str, toxicity: float, nsfw: float, hits: int, found: str) -> tuple[str, str]:
     reasons = []
     judged = mostly_latin(text)
+    silent = ["tone"] if judged and toxicity == NO_ANSWER else []
+    silent += ["photo"] if nsfw == NO_ANSWER else []
     toxicity = toxicity if judged else 0.0
     if toxicity >= TOXIC_REVIEW:
         reasons.append(f"toxic text ({toxicity:.2f})")
@@ -86,6 +91,7 @@ def _verdict(text: str, toxicity: float, nsfw: float, hits: int, found: str) -> 
         reasons.append(f"listed words ({found})")
     if nsfw >= NSFW_REVIEW:
         reasons.append(f"photo not safe for work ({nsfw:.2f})")
+    reasons += [f"{part} not judged (no answer)" for part in silent]
     if not judged:
         reasons.append("tone not judged (script is not Latin)")
     block = (
@@ -94,7 +100,7 @@ def _verdict(text: str, toxicity: float, nsfw: float, hits: int, found: str) -> 
         or hits >= 2
         or nsfw >= NSFW_BLOCK
     )
-    review = toxicity >= TOXIC_REVIEW or hits or nsfw >= NSFW_REVIEW
+    review = toxicity >= TOXIC_REVIEW or hits or nsfw >= NSFW_REVIEW or silent
     return "block" if block else "review" if review else "allow", "; ".join(reasons)
 
 

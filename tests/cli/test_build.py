@@ -92,16 +92,17 @@ def test_a_mistake_is_told_at_its_place_with_exit_2(
     assert not (there / "model_repository" / "same").exists()
 
 
-def test_a_policy_is_told_to_need_another_form_with_exit_2(
+def test_a_form_that_cannot_keep_a_policy_is_refused_with_exit_2(
     there: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = there / "ensembles" / "same" / "pipeline.yaml"
-    file.write_text(PIPELINE.replace("{x: x}}", "{x: x}, timeout_ms: 50}"))
+    text = PIPELINE.replace("{x: x}}", "{x: x}, timeout_ms: 50}")
+    file.write_text(f"form: ensemble\n{text}")
     assert main(["build"]) == 2
     assert capsys.readouterr() == (
         "",
-        "error: ensembles/same/pipeline.yaml:5:52: Y117 `first.timeout_ms` needs the bls form, "
-        "not built yet\n",
+        "error: ensembles/same/pipeline.yaml:1:7: Y117 `form: ensemble` cannot keep "
+        "`first.timeout_ms`\n  hint: remove `form`, or `first.timeout_ms`\n",
     )
     assert not (there / "model_repository" / "same").exists()
 

@@ -11,8 +11,17 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
-from model_folders import PYTHON_MODEL, PYTHON_YAML, snapshot, write_model, write_python_model
+from model_folders import (
+    PYTHON_MODEL,
+    PYTHON_YAML,
+    snapshot,
+    write_model,
+    write_python_model,
+    write_samples,
+)
+from onnx_samples import onnx_model
 
 from mmctl.cli.app import main
 
@@ -151,6 +160,77 @@ def test_a_full_disk_is_the_worlds_failure_and_leaves_nothing(workspace: Path) -
     assert "large.bin: cannot write: File too large" in done.stderr
     assert "hint: check free space and permissions" in done.stderr
     assert snapshot(space.models) == before
+
+
+WIDTH = 768
+INT8 = """\
+source: {onnx: net.onnx}
+precision: int8
+verify: {data: "data:held_out"}
+"""
+
+
+def write_wide_model(root: Path, generator: str = "held_out") -> int:
+    """A matrix product, which dynamic INT8 makes faster; returns the size of its file."""
+    weights = np.random.default_rng(0).standard_normal((WIDTH, WIDTH)).astype(np.float32)
+    shape = ("FLOAT", ["N", WIDTH])
+    product = ("MatMul", ["x", "w"], ["y"], {})
+    content = onnx_model({"x": shape}, {"y": shape}, [product], {"w": weights})
+    write_model(root, "net", INT8, net_onnx=content)
+    rows = f"np.random.standard_normal((40, {WIDTH})).astype(np.float32)"
+    write_samples(root, "data", f"def {generator}():\n    yield {{'x': {rows}}}\n")
+    return len(content)
+
+
+def test_a_precision_is_told_with_what_was_measured(workspace: Path, run: Run) -> None:
+    pytest.importorskip("onnxruntime")
+    write_wide_model(workspace)
+    code, out, err = run("export", "net")
+    assert (code, err) == (0, "net: exporting version 1\n")
+    assert ", cosine 0.99" in out or ", cosine 1, " in out
+    assert out.endswith(" of FP32's CPU time\n")
+
+
+def test_a_refused_precision_is_told_with_the_number_first_and_then_what_to_try(
+    workspace: Path, run: Run
+) -> None:
+    pytest.importorskip("onnxruntime")
+    write_wide_model(workspace)
+    file = workspace / "model_repository" / "net" / "model.yaml"
+    file.write_text(INT8.replace('held_out"', 'held_out", min: 1.1'))
+    before = snapshot(workspace / "model_repository")
+    code, out, err = run("export", "net", "--force")
+    assert (code, out) == (1, "")
+    said = "error: model_repository/net: INT8, dynamic: cosine of `y` with FP32 is "
+    assert said in err
+    assert "\n\nhint: try other samples or another `calibrate`" in err
+    assert snapshot(workspace / "model_repository") == before
+
+
+def test_held_out_samples_that_are_not_there_are_a_mistake(workspace: Path, run: Run) -> None:
+    pytest.importorskip("onnxruntime")
+    write_wide_model(workspace, generator="heldout")
+    code, _, err = run("export", "net")
+    assert code == 2
+    assert "`data:held_out`: data.py has no function `held_out`" in err
+    assert "hint: did you mean `heldout`?" in err
+
+
+def test_a_disk_that_is_full_half_way_through_a_conversion_leaves_nothing(workspace: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    room_for_fp32_alone = write_wide_model(workspace) + 2
+    before = snapshot(workspace / "model_repository")
+    limits = (room_for_fp32_alone, room_for_fp32_alone)
+    done = separate(
+        workspace,
+        "export",
+        "net",
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limits),
+    )
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "cannot write: File too large" in done.stderr
+    assert snapshot(workspace / "model_repository") == before
+    assert not list((workspace / "model_repository" / "net").glob(".*"))
 
 
 def test_a_read_only_repository_is_the_worlds_failure(workspace: Path) -> None:

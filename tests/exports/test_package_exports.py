@@ -50,3 +50,11 @@ def _answer(path: Path, pixels: np.ndarray) -> np.ndarray:
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     answer: np.ndarray = session.run(None, {session.get_inputs()[0].name: pixels})[0]
     return answer
+
+
+def test_ocr_line_has_the_characters_of_its_recogniser(fetched: Workspace, root: Path) -> None:
+    """The file lists them; it was written for this package."""
+    file = resolve(fetched, "package:rapidocr/models/PP-OCRv6_rec_small.onnx")
+    meta = onnxruntime.InferenceSession(file).get_modelmeta().custom_metadata_map
+    written = root / "ensembles" / "ocr_line" / "assets" / "characters.txt"
+    assert written.read_text("utf-8") == meta["character"]

@@ -10,23 +10,18 @@ import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image  # noqa: TID253 - pictures to send
-from pipelines import graph_of, signature, source
+from pipelines import signature, source
+from repositories import write_pipelines, write_python_model
 from servers import Serve
 
 from mmctl.client import Client
-from mmctl.compiler import compile_pipeline
 from mmctl.errors import InferenceError
-from mmctl.files import write_bytes, write_text
-from mmctl.pipeline import PipelineSource
 from mmctl.server.process import EmbeddedTriton
-from mmctl.triton.pbtxt import render_config
-from mmctl.triton.repository import GeneratedModel
 
 pytestmark = pytest.mark.live
 
@@ -42,7 +37,7 @@ class TritonPythonModel:
 """
 
 DOUBLE_CONFIG = """
-name: "double" backend: "python" max_batch_size: 8
+max_batch_size: 8
 input [{name: "x", data_type: TYPE_FP32, dims: [1]}]
 output [{name: "y/0", data_type: TYPE_FP32, dims: [1]}]
 instance_group [{kind: KIND_CPU, count: 1}]
@@ -127,27 +122,13 @@ WRONG = source(
 )
 
 
-def write_model(repository: Path, model: GeneratedModel) -> None:
-    for path, config in model.configs.items():
-        write_text(repository / model.name / path, render_config(config))
-    (repository / model.name / "1").mkdir()
-    for path, content in model.files.items():
-        write_bytes(repository / model.name / "1" / path, content)
-
-
 @pytest.fixture(scope="module")
 def triton(serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> EmbeddedTriton:
     """One server with the pipelines of this module."""
     repository = tmp_path_factory.mktemp("repository")
-    write_text(repository / "double" / "1" / "model.py", DOUBLE)
-    write_text(repository / "double" / "config.pbtxt", DOUBLE_CONFIG)
+    write_python_model(repository, "double", DOUBLE_CONFIG, DOUBLE)
     models = {"double": signature({"x": "fp32"}, {"y/0": "fp32"})}
-    pipelines: list[PipelineSource] = [FAN, OUTER, PHOTOS, WRONG]
-    for pipeline in pipelines:
-        compiled = compile_pipeline(graph_of(pipeline, models), pipeline)
-        models[pipeline.name] = compiled.signature
-        for model in compiled.models:
-            write_model(repository, model)
+    write_pipelines(repository, [FAN, OUTER, PHOTOS, WRONG], models)
     return serve(repository)
 
 

@@ -24,6 +24,8 @@ class Target(Entry):
     url: str
     repository: str | None = None
     release: str = "24.10"
+    tensorrt: str | None = None
+    """Its TensorRT, where that is not what mmctl knows of the release."""
     gpus: int = 0
     headers_env: str | None = None
     profile: str | None = None

@@ -114,6 +114,31 @@ def test_models_and_pipelines_share_one_name_space(small: Workspace) -> None:
         run(small)
 
 
+def test_a_circle_through_an_ensemble_of_the_users_is_found_before_a_server_starts(
+    small: Workspace,
+) -> None:
+    """`twice` calls `echo`, an ensemble that calls `other`, a pipeline that calls `twice`."""
+    config = small.models / "echo" / "config.pbtxt"
+    edit(config, 'backend: "python"', 'platform: "ensemble"')
+    with config.open("a") as file:
+        file.write('ensemble_scheduling { step { model_name: "other" model_version: -1 } }\n')
+    other = small.pipelines / "other" / "pipeline.yaml"
+    other.parent.mkdir()
+    other.write_text(
+        'pipeline: other\ninputs: {x: "fp32[3]"}\nnodes:\n'
+        "  a: {model: twice, inputs: {x: x}}\noutputs: {y: a.y}\n"
+    )
+    with pytest.raises(InvalidFiles) as error:
+        run(small, "twice")
+    [finding] = error.value.findings
+    assert finding.code == "Y128"
+    assert "echo" in finding.message
+    assert (finding.path, finding.line) in {
+        ("ensembles/twice/pipeline.yaml", 6),
+        ("ensembles/other/pipeline.yaml", 4),
+    }
+
+
 def test_an_unknown_name_is_told_with_the_nearest(small: Workspace) -> None:
     with pytest.raises(InputError) as caught:
         run(small, "twise")

@@ -24,7 +24,8 @@ def judge(score, hits):
 
 def compiled(nodes: str, outputs: str, inputs: str = "x: fp32, text: string") -> Compiled:
     indented = "".join(f"  {line.strip()}\n" for line in nodes.strip().splitlines())
-    text = f"pipeline: demo\ninputs: {{{inputs}}}\nnodes:\n{indented}outputs: {{{outputs}}}\n"
+    head = f"pipeline: demo\nform: ensemble\ninputs: {{{inputs}}}\n"
+    text = f"{head}nodes:\n{indented}outputs: {{{outputs}}}\n"
     pipeline = source(text, steps=STEPS)
     return compile_pipeline(graph_of(pipeline), pipeline)
 
@@ -201,12 +202,6 @@ def test_bf16_cannot_be_copied() -> None:
     graph = graph_of(pipeline, models)
     with pytest.raises(InputError, match="`y` is bf16"):
         compile_pipeline(graph, pipeline)
-
-
-def test_the_form_comes_with_its_reason() -> None:
-    result = compiled("h: {model: head, inputs: {embedding: e}}", "p: h.probs", 'e: "fp32[4]"')
-    assert result.form == "ensemble"
-    assert result.reason == "it is a static graph: no policy, no condition, no fan-out"
 
 
 WIRED = "one: {model: double, inputs: {x: x}}\ntwo: {model: double, inputs: {x: one.y}}"

@@ -11,9 +11,10 @@ from pipelines import graph_of, source
 from mmctl.compiler import compile_pipeline
 from mmctl.compiler.steps import shipped
 from mmctl.pipeline import Asset
-from mmctl.triton.config import DynamicBatching, InstanceGroup
+from mmctl.triton.config import InstanceGroup
 from mmctl.triton.repository import GeneratedModel, Resource
 
+RUNNER = ["item_lists.py", "model.py", "step.json", "step_reads.py", "step_tensors.py"]
 STEPS = "import words\ndef f(x):\n    return {'y': x}\n"
 FILES: dict[str, Any] = {
     "steps": STEPS,
@@ -29,6 +30,7 @@ def made(settings: str = "", step: str = "f", outputs: str = "{y: fp32}", **file
     """The step model of a pipeline with one step."""
     text = f"""
     pipeline: demo
+    form: ensemble
     inputs: {{x: fp32}}
     nodes:
       a: {{step: {step}, inputs: {{x: x}}, outputs: {outputs}{settings}}}
@@ -42,6 +44,7 @@ def ready(step: str, fed: str = "scores", kind: str = '"fp32[2]"', shown: str = 
     """The step model of a pipeline with one ready-made step."""
     text = f"""
     pipeline: demo
+    form: ensemble
     inputs: {{x: {kind}}}
     nodes:
       a: {{step: {{{step}}}, inputs: {{{fed}: x}}}}
@@ -60,7 +63,7 @@ def test_a_step_ships_the_runner_its_sources_and_its_assets() -> None:
     model = made()
     assert model.name == "demo__a"
     assert sorted(model.files) == [
-        "assets/list.txt", "common/words.py", "model.py", "step.json", "steps.py",
+        "assets/list.txt", "common/words.py", *RUNNER, "steps.py",
     ]  # fmt: skip
     assert model.files["model.py"] == shipped("step_model")
     assert model.files["steps.py"] == STEPS.encode()
@@ -70,33 +73,41 @@ def test_a_step_ships_the_runner_its_sources_and_its_assets() -> None:
 
 def test_step_json_says_how_to_call_the_function() -> None:
     assert plan(made()) == {
-        "schema": 1,
-        "step": "a",
-        "module": "steps",
-        "function": "f",
-        "options": None,
+        "schema": 2,
         "inputs": [{"name": "x", "dtype": "fp32", "dims": []}],
-        "outputs": [{"name": "y", "dtype": "fp32", "dims": []}],
+        "steps": [
+            {
+                "step": "a",
+                "module": "steps",
+                "function": "f",
+                "options": None,
+                "rows": False,
+                "inputs": [{"name": "x", "dtype": "fp32", "dims": [], "from": ["", "x"]}],
+                "gives": [{"name": "y", "dtype": "fp32", "dims": []}],
+            }
+        ],
+        "outputs": [{"name": "y", "from": ["a", "y"]}],
         "batched": True,
-        "rows": False,
         "join": True,
     }
 
 
 def test_a_function_of_one_row_is_called_row_by_row() -> None:
-    assert plan(made(", batch: false"))["rows"]
+    assert plan(made(", batch: false"))["steps"][0]["rows"]
 
 
 def test_a_ready_made_step_ships_its_module_and_only_the_files_it_names() -> None:
     model = ready("use: labels, labels: [a, b]")
-    assert sorted(model.files) == ["model.py", "ready_labels.py", "step.json"]
+    assert sorted(model.files) == sorted(["ready_labels.py", *RUNNER])
     assert model.resources == {}
-    assert plan(model)["options"] == {"labels": ["a", "b"], "file": None, "softmax": False}
+    assert plan(model)["steps"][0]["options"] == {
+        "labels": ["a", "b"],
+        "file": None,
+        "softmax": False,
+    }
     model = ready("use: labels, file: list.txt")
-    assert sorted(model.files) == [
-        "assets/list.txt", "model.py", "ready_labels.py", "step.json",
-    ]  # fmt: skip
-    assert plan(model)["options"]["file"] == "assets/list.txt"
+    assert sorted(model.files) == sorted(["assets/list.txt", "ready_labels.py", *RUNNER])
+    assert plan(model)["steps"][0]["options"]["file"] == "assets/list.txt"
 
 
 def test_a_step_has_an_instance_group_of_its_own() -> None:
@@ -108,13 +119,14 @@ def test_a_step_has_an_instance_group_of_its_own() -> None:
 def test_a_step_joins_requests_up_to_its_own_limit() -> None:
     config = made(", batching: {max_delay_ms: 2}").configs["config.pbtxt"]
     assert config.max_batch_size == 32
-    assert config.batching == DynamicBatching(max_delay_us=2000)
+    assert config.batching is not None
+    assert config.batching.max_delay_us == 2000
     assert made(", batching: {max_batch: 4}").configs["config.pbtxt"].max_batch_size == 4
 
 
 def test_a_step_takes_the_whole_batch_of_its_pipeline() -> None:
     pipeline = source(
-        "pipeline: demo\nmax_batch: 64\ninputs: {x: fp32}\n"
+        "pipeline: demo\nform: ensemble\nmax_batch: 64\ninputs: {x: fp32}\n"
         "nodes: {a: {step: f, inputs: {x: x}, outputs: {y: fp32}}}\noutputs: {out: a.y}\n",
         **FILES,
     )

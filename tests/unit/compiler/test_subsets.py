@@ -99,7 +99,7 @@ def only_what_is_needed(text: str) -> str:
     names = [part.split(":")[0] for part in types.split("{")[1].rstrip("}").split(", ")]
     used = [name for name in names if any(f" {name}" in line.replace("}", " ") for line in kept)]
     types = ", ".join(f"{name}: fp32" for name in used)
-    return "\n".join([head, f"inputs: {{{types}}}", "nodes:", *kept, outputs])
+    return "\n".join([head, "form: ensemble", f"inputs: {{{types}}}", "nodes:", *kept, outputs])
 
 
 def step(reads: str, gives: str) -> EnsembleStep:

@@ -40,6 +40,35 @@ def test_gpu_instances_get_a_profile_of_their_own(workspace: Path) -> None:
     assert sorted(texts) == ["config.pbtxt", "configs/gpu.pbtxt"]
 
 
+VERIFY = "verify: {data: 'a:held_out', calibration: 'a:b'}\n"
+TENSORRT = "optimization: {gpu: [{name: tensorrt}]}\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "on_gpus"),
+    [
+        pytest.param("precision: fp16\n", "model.fp16.onnx", id="FP16 is for GPUs alone"),
+        pytest.param("precision: int8\n", None, id="INT8 is for CPUs"),
+        pytest.param("precision: int8\ninstances: {gpu: 1}\n", "model.onnx", id="unless said so"),
+        pytest.param(
+            f"precision: int8\nquantize: {{tensorrt: true}}\n{TENSORRT}",
+            "model.trt.onnx",
+            id="INT8 as TensorRT takes it, where TensorRT runs it",
+        ),
+        pytest.param("engine: {}\n", "model.plan", id="an engine"),
+    ],
+)
+def test_gpus_may_serve_another_file(workspace: Path, more: str, on_gpus: str | None) -> None:
+    texts = configs_of(model(workspace, YAML + VERIFY + more), lock())
+    cpu = parse_config(texts["config.pbtxt"], where="")
+    assert cpu.default_model_filename == "model.onnx"
+    if on_gpus is None:
+        assert list(texts) == ["config.pbtxt"]
+        return
+    gpu = parse_config(texts["configs/gpu.pbtxt"], where="")
+    assert gpu.default_model_filename == on_gpus
+
+
 def test_a_python_source_runs_in_the_python_backend(workspace: Path) -> None:
     texts = configs_of(model(workspace, PYTHON_YAML), lock())
     config = parse_config(texts["config.pbtxt"], where="")
@@ -61,6 +90,7 @@ def test_a_lock_of_the_other_kind_of_batching_must_be_exported_anew(
     ("option", "said"),
     [
         ("labels: {z: words.txt}\n", "`labels` names `z`"),
+        ("shapes: {y: {min: [1], opt: [2], max: [4]}}\n", "`shapes` names `y`"),
         ("warmup: [{dims: {y: [4]}}]\n", "`warmup` names `y`"),
     ],
 )

@@ -102,7 +102,7 @@ def test_batching_none_takes_the_batch_axis_away(workspace: Path) -> None:
         ),
         pytest.param(
             "source: {onnx: a.onnx}\ninputs: {x: fp32}",
-            "1:1: Y005 `inputs` and `outputs` are for python sources; others are asked themselves",
+            "1:1: Y005 `inputs` and `outputs` are for python and tensorrt sources; others are",
             id="a signature that nobody needs",
         ),
         pytest.param(
@@ -111,8 +111,8 @@ def test_batching_none_takes_the_batch_axis_away(workspace: Path) -> None:
             id="a list tensor",
         ),
         pytest.param(
-            "source: {onnx: a.onnx}\nprecision: int8",
-            "2:12: Y005 `precision`: `int8` is not supported; supported: fp32",
+            "source: {onnx: a.onnx}\nprecision: int9",
+            "2:12: Y005 `precision`: input should be 'fp32', 'fp16', 'int8' or 'int4'",
             id="a precision that is not there",
         ),
         pytest.param(

@@ -45,6 +45,33 @@ def test_a_circle_is_an_error_at_the_call(pipelines: list[PipelineSource], path:
     assert (finding.line, finding.column) == (3, 15)
 
 
+@pytest.mark.parametrize(
+    ("pipelines", "foreign", "path", "at"),
+    [
+        pytest.param([calling("a", "old")], {"old": ["a"]}, "a -> old -> a", 15,
+                     id="an ensemble that calls its caller"),
+        pytest.param([calling("a", "old")], {"old": ["older"], "older": ["a", "resnet"]},
+                     "a -> old -> older -> a", 15, id="through two ensembles"),
+    ],
+)  # fmt: skip
+def test_a_circle_through_the_users_own_ensembles_is_an_error_at_the_call(
+    pipelines: list[PipelineSource], foreign: dict[str, list[str]], path: str, at: int
+) -> None:
+    with pytest.raises(InvalidFiles) as error:
+        order_pipelines(pipelines, foreign)
+    [finding] = error.value.findings
+    assert (finding.code, finding.line, finding.column) == ("Y128", 3, at)
+    assert finding.message == f"pipelines call each other in a circle: {path}"
+
+
+def test_a_pipeline_comes_after_what_the_users_ensembles_call_for_it() -> None:
+    assert order_pipelines([calling("a", "old"), calling("b")], {"old": ["b"]}) == ["b", "a"]
+
+
+def test_ensembles_that_call_each_other_are_no_matter_of_a_pipeline() -> None:
+    assert order_pipelines([calling("a")], {"old": ["older"], "older": ["old"]}) == ["a"]
+
+
 def test_a_file_with_mistakes_still_says_what_it_calls() -> None:
     text = "nodes: {a: {model: b, bad: 1}, c: 3, d: {model: [x]}}"
     assert source(text).called_names() == {"b"}

@@ -76,8 +76,11 @@ def test_a_step_that_fits_has_no_findings(steps: str) -> None:
         pytest.param("from shared import *", "4:13 Y121 steps.py has no function `f`",
                      id="not among all that is imported"),
         pytest.param("import model\ndef f(x):\n    return {'y': x}",
-                     "4:13 Y120 steps.py imports `model.py`, which is what Triton calls the runner "
-                     "of steps", id="a module that would hide the runner"),
+                     "4:13 Y120 steps.py imports `model.py`, which is the name of a file of the "
+                     "runner of steps", id="a module that would hide the runner"),
+        pytest.param("import item_lists\ndef f(x):\n    return {'y': x}",
+                     "4:13 Y120 steps.py imports `item_lists.py`, which is the name of a file of "
+                     "the runner of steps", id="a module that would hide a part of the runner"),
         pytest.param("from broken import f", "broken.py:1:1 Y120 not Python 3.10: unmatched ')'",
                      id="imports what is not Python"),
     ],
@@ -86,7 +89,7 @@ def test_a_step_that_does_not_fit_is_a_finding(steps: str | None, expected: str)
     pipeline = source(
         TEXT,
         steps=steps,
-        modules={"model": "", "broken": ")"},
+        modules={"model": "", "item_lists": "", "broken": ")"},
         common={"shared": "def g(z):\n    return {'y': z}\n"},
     )
     assert lines(check_pipeline(pipeline, MODELS)) == [expected]

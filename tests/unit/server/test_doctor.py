@@ -81,7 +81,7 @@ def test_every_check_has_something_to_say(workspace: Path, look: dict[str, str])
     checks = examine(read_workspace(workspace), look)
     assert [check.name for check in checks] == [
         *("architecture", "glibc", "python", "libpython", "installer"),
-        *("disk", "shm", "ports", "runtime", "docker"),
+        *("disk", "shm", "ports", "runtime", "docker", "onnxruntime"),
     ]
     assert all(check.message for check in checks)
     assert all(check.hint for check in checks if check.status == "missing")

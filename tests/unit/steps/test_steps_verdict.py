@@ -40,6 +40,20 @@ NOT_JUDGED = "tone not judged (script is not Latin)"
             CHINESE, 0.99, 0.0, 1, "review", f"listed words (w); {NOT_JUDGED}", id="its words count"
         ),
         pytest.param("12:30", 0.96, 0.0, 0, "block", "toxic text (0.96)", id="no letters at all"),
+        pytest.param(ENGLISH, -1.0, 0.0, 0, "review", "tone not judged (no answer)", id="no tone"),
+        pytest.param(
+            ENGLISH, 0.0, -1.0, 0, "review", "photo not judged (no answer)", id="no photo"
+        ),
+        pytest.param(
+            ENGLISH,
+            0.96,
+            -1.0,
+            0,
+            "block",
+            "toxic text (0.96); photo not judged (no answer)",
+            id="what is known suffices to block",
+        ),
+        pytest.param(CHINESE, -1.0, 0.0, 0, "allow", NOT_JUDGED, id="a tone that nobody needs"),
     ],
 )
 def test_verdict(

@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmctl.compiler.shipped import step_model
-from mmctl.compiler.shipped.step_model import Step, StepError, TritonPythonModel
+from mmctl.compiler.shipped.step_model import StepError, Steps, TritonPythonModel
+from mmctl.compiler.shipped.step_tensors import NUMPY
 
 SHIPPED = sorted(Path(step_model.__file__).parent.glob("*.py"))
 
@@ -26,17 +27,24 @@ def tensor(name: str, kind: str = "fp32", dims: tuple[int, ...] = (), **more: An
 
 
 def plan(inputs: list[Any], outputs: list[Any], **changed: Any) -> dict[str, Any]:
+    """A model of one step that gives all its outputs."""
+    entry = {
+        "step": "words", "module": "steps", "function": "f", "options": None, "rows": False,
+        "inputs": [{**given, "from": ["", given["name"]]} for given in inputs], "gives": outputs,
+    }  # fmt: skip
+    for key in changed.keys() & entry.keys():
+        entry[key] = changed.pop(key)
+    shown = [{"name": output["name"], "from": ["words", output["name"]]} for output in outputs]
     return {
-        "schema": 1, "step": "words", "module": "steps", "function": "f", "options": None,
-        "inputs": inputs, "outputs": outputs,
-        "batched": True, "rows": False, "join": True, **changed,
+        "schema": 2, "inputs": inputs, "steps": [entry], "outputs": shown,
+        "batched": True, "join": True, **changed,
     }  # fmt: skip
 
 
 def step(
     function: Callable[..., Any], inputs: list[Any], outputs: list[Any], **changed: Any
-) -> Step:
-    return Step(plan(inputs, outputs, **changed), function)
+) -> Steps:
+    return Steps(plan(inputs, outputs, **changed), [function])
 
 
 def floats(*rows: float) -> Any:
@@ -218,12 +226,13 @@ def test_a_wrong_answer_of_a_step_is_named(returned: Any, output: Any, problem: 
 def test_what_numpy_gives_by_default_is_taken(returned: Any, output: Any) -> None:
     [outcome] = step(lambda x: {"y": returned}, [tensor("x")], [output]).run([{"x": floats(1, 2)}])
     assert values(outcome) == np.asarray(returned).tolist()
-    assert outcome["y"].dtype == step_model.NUMPY[output["dtype"]]  # type: ignore[index]
+    assert outcome["y"].dtype == NUMPY[output["dtype"]]  # type: ignore[index]
 
 
 def test_an_output_can_be_shown_under_two_names() -> None:
-    outputs = [tensor("y"), tensor("y__score", key="y")]
-    [outcome] = step(lambda x: {"y": x}, [tensor("x")], outputs).run([{"x": floats(3)}])
+    settings = plan([tensor("x")], [tensor("y")])
+    settings["outputs"].append({"name": "y__score", "from": ["words", "y"]})
+    [outcome] = Steps(settings, [lambda x: {"y": x}]).run([{"x": floats(3)}])
     assert values(outcome) == values(outcome, "y__score") == [3]
 
 
@@ -364,6 +373,49 @@ def test_the_model_answers_what_was_asked_for_in_tritons_shapes(folder: Path) ->
     assert {name: array.tolist() for name, array in response.outputs.items()} == {"y": [[2], [4]]}
 
 
+ODD = """
+CALLS = []
+
+def f(x):
+    CALLS.append(len(x))
+    if (x == 13).any():
+        raise ValueError("thirteen")
+    return {"y": x * 2, "z": x}
+"""
+
+
+def asked(*rows: float) -> FakeRequest:
+    return FakeRequest({"x": FakeTensor("x", floats(*rows))}, ["y"])
+
+
+def test_requests_that_can_be_joined_are_one_call_and_each_gets_its_rows(folder: Path) -> None:
+    model = loaded(folder, ODD)
+    responses = model.execute([asked(1, 2), asked(3), asked(4, 5)])
+    answers = [response.outputs["y"].tolist() for response in responses]
+    assert answers == [[[2], [4]], [[6]], [[8], [10]]]
+    assert sys.modules["steps"].CALLS == [5]
+
+
+def test_one_that_fails_a_joined_call_fails_alone(folder: Path) -> None:
+    model = loaded(folder, ODD)
+    first, bad, last = model.execute([asked(1), asked(13), asked(4, 5)])
+    assert first.outputs["y"].tolist() == [[2]]
+    assert bad.error == "step `words`: ValueError: thirteen (steps.py, line 7)"
+    assert last.outputs["y"].tolist() == [[8], [10]]
+    assert sys.modules["steps"].CALLS == [4, 1, 1, 2]
+
+
+def test_requests_of_different_shapes_are_called_apart(folder: Path) -> None:
+    inputs, outputs = [tensor("x", dims=(-1,))], [tensor("y", dims=(-1,))]
+    model = loaded(folder, "def f(x):\n    return {'y': x}\n", plan(inputs, outputs))
+    requests = [
+        FakeRequest({"x": FakeTensor("x", np.full((1, size), size, np.float32))}, ["y"])
+        for size in (2, 3, 2)
+    ]
+    answers = [response.outputs["y"].tolist() for response in model.execute(requests)]
+    assert answers == [[[2, 2]], [[3, 3, 3]], [[2, 2]]]
+
+
 def test_the_model_answers_with_a_view_that_does_not_lie_in_order(folder: Path) -> None:
     settings = plan([tensor("x", dims=(2,))], [tensor("y", dims=(2,))])
     model = loaded(folder, "def f(x):\n    return {'y': x[:, ::-1]}\n", settings)
@@ -417,29 +469,29 @@ def test_a_step_that_cannot_be_loaded_says_which(folder: Path, steps: str, messa
 
 
 def test_data_of_another_mmctl_is_refused(folder: Path) -> None:
-    with pytest.raises(ValueError, match=r"step.json has schema 2, this model.py reads 1"):
-        loaded(folder, "", plan([], [], schema=2))
+    with pytest.raises(ValueError, match=r"step.json has schema 1, this model.py reads 2"):
+        loaded(folder, "", plan([], [], schema=1))
+
+
+def run_nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """All but what only a type checker reads."""
+    for node in ast.iter_child_nodes(tree):
+        yield node
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            yield from (found for part in node.orelse for found in (part, *run_nodes(part)))
+        else:
+            yield from run_nodes(node)
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
 def test_shipped_files_are_python_3_10_and_stand_alone(path: Path) -> None:
     tree = ast.parse(path.read_text(), feature_version=(3, 10))
-    imported = {
-        name.split(".")[0]
-        for node in ast.walk(tree)
-        for name in (
-            [alias.name for alias in node.names]
-            if isinstance(node, ast.Import)
-            else [node.module or ""]
-            if isinstance(node, ast.ImportFrom)
-            else []
-        )
-    }
-    allowed = {
-        *sys.stdlib_module_names,
-        "numpy",
-        "PIL",
-        "tokenizers",
-        "triton_python_backend_utils",
-    }
-    assert imported <= allowed
+    imported = set()
+    for node in run_nodes(tree):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name.split(".")[0] for alias in node.names}
+        if isinstance(node, ast.ImportFrom):
+            imported.add((node.module or "").split(".")[0])
+    beside = {path.stem for path in SHIPPED}
+    libraries = {"numpy", "PIL", "tokenizers", "triton_python_backend_utils"}
+    assert imported <= {*sys.stdlib_module_names, *libraries, *beside}

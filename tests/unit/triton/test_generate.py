@@ -81,10 +81,10 @@ def test_warm_up_needs_sizes_for_free_axes() -> None:
 
 
 def test_everything_said_survives_the_text() -> None:
-    made = config(
-        "optimization:\n  graph_level: 1\n"
-        "  gpu: [{name: tensorrt, parameters: {precision_mode: FP16}}]\n"
+    made = configs(
+        "optimization:\n  graph_level: 1\n  gpu: [{name: cuda, parameters: {gpu_mem_limit: '9'}}]\n"
         "parameters: {intra_op_thread_count: '2'}\nlabels: {y: labels.txt}"
     )
-    assert parse_config(render_config(made), where="t") == made
-    assert made.outputs[0].label_filename == "labels.txt"
+    assert made["config.pbtxt"].outputs[0].label_filename == "labels.txt"
+    for one in made.values():
+        assert parse_config(render_config(one), where="t") == one

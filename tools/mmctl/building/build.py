@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mmctl.building.catalog import Catalog, foreign_calls, read_catalog
 from mmctl.building.compiled import PlannedModel, PlannedPipeline, plan_pipelines
+from mmctl.building.merged import only_merged, refuse_unproven, with_merged_file
 from mmctl.diagnostics import nearest
 from mmctl.errors import InputError
 from mmctl.exporters import export_model
@@ -53,9 +54,12 @@ def build(workspace: Workspace, names: Sequence[str], say: Say, *, reprove: bool
 
     Nothing is rewritten that is up to date. Raises InputError, InvalidFiles, Refused, WorldError.
     """
-    wanted = closure(workspace, names or everything(workspace))
+    asked = names or everything(workspace)
+    wanted = closure(workspace, asked)
     with exclusive(workspace.state / "build.lock", lambda: say("waiting for another build")):
-        return _build(workspace, wanted, say, reprove=reprove)
+        built = _build(workspace, wanted, say, reprove=reprove)
+    needless = only_merged(workspace, built.pipelines) - set(asked)
+    return replace(built, models=tuple(name for name in built.models if name not in needless))
 
 
 def _build(workspace: Workspace, wanted: Sequence[str], say: Say, *, reprove: bool) -> Built:
@@ -68,7 +72,7 @@ def _build(workspace: Workspace, wanted: Sequence[str], say: Say, *, reprove: bo
     catalog = read_catalog(workspace)
     pipelines = plan_pipelines(workspace, catalog, _pipelines_of(workspace, wanted))
     for pipeline in pipelines:
-        _write_pipeline(workspace, pipeline, say)
+        _write_pipeline(workspace, pipeline, say, reprove=reprove)
     _remove_orphans(workspace, pipelines, say)
     generated = [planned.model.name for p in pipelines for planned in p.models]
     callable_names = [name for name in wanted if name in catalog.models or name in catalog.foreign]
@@ -76,9 +80,13 @@ def _build(workspace: Workspace, wanted: Sequence[str], say: Say, *, reprove: bo
 
 
 def compile_only(workspace: Workspace, names: Sequence[str]) -> tuple[PlannedPipeline, ...]:
-    """Type-check pipelines and write their committed files; needs locks, no weights."""
+    """Type-check pipelines and write their committed files; needs locks, no weights.
+
+    Raises InputError also for a merged model that only a build can bring up to date.
+    """
     wanted = closure(workspace, names or workspace.pipeline_names())
     pipelines = plan_pipelines(workspace, read_catalog(workspace), _pipelines_of(workspace, wanted))
+    refuse_unproven(pipelines)
     for pipeline in pipelines:
         for planned in pipeline.models:
             _claim(workspace, planned)
@@ -141,12 +149,15 @@ def needs_packages(workspace: Workspace, names: Iterable[str], catalog: Catalog)
     )
 
 
-def _write_pipeline(workspace: Workspace, pipeline: PlannedPipeline, say: Say) -> None:
+def _write_pipeline(
+    workspace: Workspace, pipeline: PlannedPipeline, say: Say, *, reprove: bool
+) -> None:
     for planned in pipeline.models:
         _claim(workspace, planned)
-        changed = _write_version(workspace, planned)
-        if _write_committed(workspace, planned) or changed:
-            say(f"{planned.model.name}: compiled version {planned.lock.version}")
+        made = with_merged_file(workspace, planned, say, reprove=reprove)
+        changed = _write_version(workspace, made)
+        if _write_committed(workspace, made) or changed:
+            say(f"{made.model.name}: compiled version {made.lock.version}")
 
 
 def _write_version(workspace: Workspace, planned: PlannedModel) -> bool:

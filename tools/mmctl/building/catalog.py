@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from mmctl.compiler.merged import OnnxModel
 from mmctl.errors import InputError
 from mmctl.exporters.spec import Model, read_model
 from mmctl.files import read_text
 from mmctl.tensors import Signature
+from mmctl.triton.generate import ONNX
 from mmctl.triton.pbtxt import called_models, parse_config, signature_of
 from mmctl.triton.repository import CONFIG, Lock, is_foreign, is_generated, read_lock
 from mmctl.workspace import Workspace, check_name
@@ -32,6 +34,21 @@ class Catalog:
             name: model_signature(self.models[name], lock) for name, lock in self.locks.items()
         }
         return {**self.foreign, **exported}
+
+    @property
+    def onnx(self) -> dict[str, OnnxModel]:
+        """Exported models that can be merged with others."""
+        files = {name: self.models[name].file for name in self.locks}
+        return {
+            name: OnnxModel(file, file.verify.tolerance)
+            for name, file in files.items()
+            if file.source.backend is ONNX
+        }
+
+    @property
+    def instances(self) -> dict[str, int]:
+        """How many copies of each model run on CPUs; of foreign ones that is not known."""
+        return {name: model.file.instances.cpu or 1 for name, model in self.models.items()}
 
 
 def read_catalog(workspace: Workspace) -> Catalog:
@@ -57,7 +74,12 @@ def read_catalog(workspace: Workspace) -> Catalog:
 
 
 def model_signature(model: Model, lock: Lock) -> Signature:
-    """The lock knows the tensors; how large a batch may be is a setting of model.yaml."""
+    """The lock knows the tensors; how large a batch may be is a setting of model.yaml.
+
+    A model that answers in a stream has none for a pipeline, which calls it in vain.
+    """
+    if model.file.source.backend.image:
+        return Signature((), ())
     batched = lock.signature.max_batch > 0
     return replace(lock.signature, max_batch=model.file.batching.max_batch if batched else 0)
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from mmctl.building.catalog import Catalog
+from mmctl.building.catalog import Catalog, foreign_calls
 from mmctl.compiler import Compiled, compile_pipeline
 from mmctl.diagnostics import Finding, Severity
 from mmctl.errors import InputError, InvalidFiles
+from mmctl.exporters.merge import made_with
 from mmctl.exporters.packages import package_pin
 from mmctl.files import digest_of
 from mmctl.pipeline import PipelineSource, check_pipeline, order_pipelines, read_pipeline
 from mmctl.triton.pbtxt import render_config
+from mmctl.triton.releases import Release, parse_release
 from mmctl.triton.repository import (
     LOCK,
     MARKER,
@@ -37,6 +39,11 @@ class PlannedModel:
     calls: Mapping[str, int]
     """Version of each called model."""
 
+    @property
+    def is_proven(self) -> bool:
+        """False for a merged model that was not built of what its members are now."""
+        return self.model.merge is None or bool(self.lock.evidence)
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedPipeline:
@@ -55,27 +62,40 @@ def plan_pipelines(
 
     Raises InvalidFiles with the findings of all of them at once.
     """
-    sources = _read_sources(workspace, names)
+    foreign = {name: foreign_calls(workspace, name) for name in catalog.foreign}
+    sources = _read_sources(workspace, names, foreign)
     _refuse_unexported(catalog, sources.values())
     signatures = dict(catalog.signatures)
     locks = dict(catalog.locks)
     findings: list[Finding] = []
+    release = oldest_release(workspace)
     planned = []
-    for name in order_pipelines(sources.values()):
+    for name in order_pipelines(sources.values(), foreign):
         if any(callee not in signatures for callee in sources[name].pipelines_called(sources)):
             continue  # a callee has findings of its own: those come first
-        checked = check_pipeline(sources[name], signatures)
+        checked = check_pipeline(sources[name], signatures, catalog.instances)
         findings += checked.findings
         if checked.graph is None:
             continue
-        compiled = compile_pipeline(checked.graph, sources[name])
+        try:
+            compiled = compile_pipeline(checked.graph, sources[name], release, catalog.onnx)
+        except InvalidFiles as error:
+            findings += error.findings
+            continue
         warnings = tuple(f for f in checked.findings if f.severity is not Severity.ERROR)
+        warnings += compiled.warnings
         models = _plan_models(workspace, compiled, locks)
         planned.append(PlannedPipeline(sources[name], compiled, models, warnings))
         signatures[name] = compiled.signature
     if any(finding.severity is Severity.ERROR for finding in findings):
         raise InvalidFiles(findings)
     return tuple(planned)
+
+
+def oldest_release(workspace: Workspace) -> Release:
+    """Of the Tritons that the workspace names: one repository serves all of them."""
+    names = [workspace.defaults.release, *(t.release for t in workspace.targets.values())]
+    return min(parse_release(name) for name in names)
 
 
 def _refuse_unexported(catalog: Catalog, sources: Iterable[PipelineSource]) -> None:
@@ -89,15 +109,20 @@ def _refuse_unexported(catalog: Catalog, sources: Iterable[PipelineSource]) -> N
         )
 
 
-def _read_sources(workspace: Workspace, names: Iterable[str]) -> dict[str, PipelineSource]:
-    known = set(workspace.pipeline_names())
+def _read_sources(
+    workspace: Workspace, names: Iterable[str], foreign: Mapping[str, tuple[str, ...]]
+) -> dict[str, PipelineSource]:
+    """Pipelines `names` and all that they call, also through ensembles of the user's."""
+    known = {*workspace.pipeline_names(), *foreign}
     sources: dict[str, PipelineSource] = {}
+    calls = dict(foreign)
     waiting = list(names)
     while waiting:
         name = waiting.pop()
-        if name not in sources:
+        if name not in sources and name not in foreign:
             sources[name] = read_pipeline(workspace, name)
-            waiting += sorted(sources[name].called_names() & known)
+            calls[name] = tuple(sources[name].called_names())
+        waiting += sorted({*calls.pop(name, ())} & known)
     return sources
 
 
@@ -106,10 +131,12 @@ def _plan_models(
 ) -> tuple[PlannedModel, ...]:
     """Gives each generated model its build key and version; notes its lock for its callers."""
     planned = []
-    for model in compiled.models:
-        before = read_lock(workspace.models / model.name)
+    for unpinned in compiled.models:
+        before = read_lock(workspace.models / unpinned.name)
+        called = {name: locks[name] for name in unpinned.calls if name in locks}
+        calls = {name: lock.version for name, lock in called.items()}
+        model = unpinned.pinned(calls, {name: lock.build_key for name, lock in called.items()})
         lock = _lock_for(workspace, model, before, locks)
-        calls = {name: locks[name].version for name in model.calls if name in locks}
         locks[model.name] = lock
         texts = {path: render_config(config) for path, config in model.configs.items()}
         texts[LOCK] = render_lock(lock)
@@ -129,16 +156,27 @@ def _lock_for(
                 path: package_pin(workspace, resource.address)
                 for path, resource in model.resources.items()
             },
+            **_merged(model, locks),
         }
     )
     version = version_for(before, key)
+    made = before if model.merge and before and before.build_key == key else None
     return Lock(
         version=version,
         build_key=key,
         signature=model.lock_signature,
-        files=model.file_digests,
+        files=made.files if made else model.file_digests,
+        evidence=made.evidence if made else (),
         history=history_with(before, version, key),
     )
+
+
+def _merged(model: GeneratedModel, locks: Mapping[str, Lock]) -> dict[str, object]:
+    """The part of the build key that a merged model has: it holds what its members are."""
+    if model.merge is None:
+        return {}
+    members = {m.name: _key_of(m.model, locks) for m in model.merge.members}
+    return {"members": members, "made_with": made_with()}
 
 
 def _key_of(name: str, locks: Mapping[str, Lock]) -> str:

@@ -16,8 +16,11 @@ import typer
 
 from mmctl import __version__
 from mmctl.cli import build, context, runtime, serve
+from mmctl.cli.compare import compare
 from mmctl.cli.demo import demo
 from mmctl.cli.doctor import doctor
+from mmctl.cli.drill import drill
+from mmctl.cli.engine import engine
 from mmctl.cli.export import export, fetch
 from mmctl.cli.infer import infer
 from mmctl.cli.init import init
@@ -59,7 +62,10 @@ app.command()(init)
 app.command()(build.build)
 app.command("compile")(build.compile_)
 app.command()(demo)
+app.command()(compare)
+app.command()(drill)
 app.command()(infer)
+app.command()(engine)
 app.command()(export)
 app.command()(fetch)
 app.command()(doctor)

@@ -88,7 +88,21 @@ def _lines(pipelines: tuple[PlannedPipeline, ...], *, explain: bool = False) -> 
             f"made of {', '.join(planned.model.name for planned in pipeline.models)}"
         )
         if explain:
-            lines.append(f"  because {row['reason']}")
+            lines += _explained(pipeline)
+    return lines
+
+
+def _explained(pipeline: PlannedPipeline) -> list[str]:
+    from mmctl.server.flags import BLS_THREADS
+
+    compiled = pipeline.compiled
+    lines = [f"  because {compiled.reason}"]
+    for node in compiled.graph.nodes:
+        if len(node.covers) > 1:
+            lines.append(f"  one model of {', '.join(node.covers)}")
+    if compiled.calls_at_once > BLS_THREADS:
+        flag = f"--backend-config=python,thread-pool-size={compiled.calls_at_once}"
+        lines.append(f"  a Triton that mmctl does not start needs {flag}")
     return lines
 
 
@@ -102,6 +116,7 @@ def _describe(pipeline: PlannedPipeline) -> dict[str, object]:
         "pipeline": own.model.name,
         "form": pipeline.compiled.form,
         "reason": pipeline.compiled.reason,
+        "fused": [list(n.covers) for n in pipeline.compiled.graph.nodes if len(n.covers) > 1],
         "version": own.lock.version,
         "models": [planned.model.name for planned in pipeline.models],
         "calls": dict(own.calls),

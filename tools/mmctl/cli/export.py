@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,10 +25,15 @@ def export(
     reprove: Annotated[
         bool, typer.Option("--reprove", help="Export again and measure the gates anew.")
     ] = False,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Accept a precision that is not faster; never a wrong one."),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Export models to ONNX, prove them equal to their source, write lock and config.
 
+    Another precision than fp32 is accepted when it is as good on held-out samples and faster.
     Nothing runs for a model whose version is there already.
     """
     from mmctl.exporters import export_models, exportable_names
@@ -36,7 +42,7 @@ def export(
     if bool(models) == every:
         raise InputError("name the models to export, or pass --all")
     names = exportable_names(workspace) if every else models or []
-    outcomes = export_models(workspace, names, reprove=reprove, say=context.say)
+    outcomes = export_models(workspace, names, reprove=reprove, force=force, say=context.say)
     if json:
         print(as_json({"models": [_described(outcome) for outcome in outcomes]}))
         return
@@ -58,12 +64,21 @@ def fetch(json: Json = False) -> None:
 
 def _line(outcome: ExportOutcome) -> str:
     done = f"exported in {outcome.seconds:.0f} s" if outcome.changed else "up to date"
-    worst = [
-        f"{gate['gate']} {gate['max_difference']:.1g}"
-        for gate in outcome.lock.evidence
-        if "max_difference" in gate
-    ]
-    return f"{outcome.name}: version {outcome.version}, {', '.join((done, *worst))}"
+    shown = [_measured(gate) for gate in outcome.lock.evidence]
+    return f"{outcome.name}: version {outcome.version}, {', '.join((done, *filter(None, shown)))}"
+
+
+def _measured(gate: Mapping[str, Any]) -> str:
+    """What a gate measured, in three words; "" where that is only yes or no."""
+    if "max_difference" in gate:
+        return f"{gate['gate']} {gate['max_difference']:.1g}"
+    if "drop_points" in gate:
+        return f"{gate['metric']} fell by {gate['drop_points']:.2g} points"
+    if gate["gate"] == "accuracy":
+        return f"{gate['metric']} {gate['value']:.4g}"
+    if "ratios" in gate:
+        return f"{max(row['cpu'] for row in gate['ratios']):.2f} of FP32's CPU time"
+    return ""
 
 
 def _described(outcome: ExportOutcome) -> dict[str, object]:

@@ -197,8 +197,11 @@ def _materialise(workspace: Workspace, names: list[str], tree: Path) -> bool:
     """The served tree for a container, which has a Python of its own; whether it is whole."""
     from mmctl.building.build import build
     from mmctl.building.served import materialise
+    from mmctl.serving.servable import without_images
 
     models = build(workspace, names, context.say).models
+    if not names:
+        models = without_images(workspace, models, names, context.say)
     return materialise(workspace, models, tree).whole
 
 

@@ -9,7 +9,7 @@ from mmctl.compiler.steps import COPY, Shown, StepModel, step_model
 from mmctl.compiler.subsets import safe_first
 from mmctl.errors import InputError
 from mmctl.files import digest_of
-from mmctl.pipeline.graph import Graph, ModelCall, Node, StepCall, Wire
+from mmctl.pipeline.graph import FusedSteps, Graph, ModelCall, Node, StepCall, Wire
 from mmctl.tensors import DType, Signature, TensorSpec
 from mmctl.triton.config import EnsembleStep, ModelConfig
 from mmctl.triton.generate import config_tensor
@@ -75,7 +75,7 @@ def _parts(graph: Graph) -> list[Part]:
         shown = {name: wire for name, wire in graph.outputs.items() if wire.node == node.name}
         inside = {wire for wire in read if wire.node == node.name}
         match node.runs:
-            case StepCall() as call:
+            case StepCall() | FusedSteps() as call:
                 parts.append(_step_part(graph, node, call, inside, shown))
             case ModelCall() as call:
                 parts += _model_parts(graph, node, call, inside, shown)
@@ -83,7 +83,11 @@ def _parts(graph: Graph) -> list[Part]:
 
 
 def _step_part(
-    graph: Graph, node: Node, call: StepCall, inside: set[Wire], shown: Mapping[str, Wire]
+    graph: Graph,
+    node: Node,
+    call: StepCall | FusedSteps,
+    inside: set[Wire],
+    shown: Mapping[str, Wire],
 ) -> Part:
     """A step of our own gives a tensor as often as it is needed."""
     outputs = {wire.tensor: str(wire) for wire in sorted(inside)}

@@ -1,23 +1,27 @@
-"""A step, or a copy of tensors -> a Python model: the shipped runner, and data that it reads."""
+"""Steps, or a copy of tensors -> a Python model: the shipped runner, and data that it reads."""
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from typing import Any
 
 from mmctl.files import digest_of, render_json
 from mmctl.pipeline.batch import STEP_MAX_BATCH
-from mmctl.pipeline.graph import StepCall
-from mmctl.tensors import Signature, TensorSpec
+from mmctl.pipeline.graph import FusedSteps, Member, StepCall, Wire
+from mmctl.pipeline.source import Asset
+from mmctl.tensors import DType, Signature, TensorSpec, TensorType
 from mmctl.triton.generate import PYTHON, configs_for
 from mmctl.triton.options import ServingOptions
-from mmctl.triton.repository import GeneratedModel, Resource
+from mmctl.triton.repository import GeneratedModel, Resource, file_digests
 
-SCHEMA = 1
+SCHEMA = 2
 RUNNER = "step_model"
+BESIDE = ("item_lists", "step_reads", "step_tensors")
+"""Modules that the runner imports."""
 COPY = StepCall("ready_copy", "make", options={})
+PACKED = TensorType(DType.BYTES)
+"""A list tensor between models: the items of a row are one value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,82 +41,130 @@ class StepModel:
 
     name: str
     node: str
-    call: StepCall
+    call: StepCall | FusedSteps
     takes: tuple[TensorSpec, ...]
     gives: tuple[TensorSpec, ...]
     copies: tuple[Shown, ...] = field(default=())
+    max_batch: int | None = None
+    """None: what the step says, or what steps take."""
 
 
 def step_model(model: StepModel, *, pipeline_max_batch: int, origin: str) -> GeneratedModel:
     """The folder of a step. Its version moves with all that it is made from, not with settings."""
+    steps = _steps(model)
     signature = _signature(model, pipeline_max_batch)
-    files = _files(model, batched=signature.max_batch > 0)
-    options = ServingOptions(batching=model.call.batching, instances=model.call.instances)
+    files = _files(model, steps, batched=signature.max_batch > 0)
+    packaged = _packaged(steps)
     key = {
-        "files": {path: hashlib.sha256(content).hexdigest() for path, content in files.items()},
-        "resources": {p: [a.package, a.sha256] for p, a in _packaged(model.call).items()},
-        "requirements": model.call.requirements,
+        "files": file_digests(files),
+        "resources": {path: [asset.package, asset.sha256] for path, asset in packaged.items()},
+        "requirements": steps.members[0].call.requirements,
     }
     return GeneratedModel(
         name=model.name,
-        configs=configs_for(model.name, signature, PYTHON, options),
+        configs=configs_for(model.name, signature, PYTHON, _options(model.call)),
         signature=signature,
         origin=origin,
         own_key=digest_of(key),
         files=files,
-        resources={
-            path: Resource(asset.package, asset.sha256)
-            for path, asset in _packaged(model.call).items()
-        },
+        resources={p: Resource(asset.package, asset.sha256) for p, asset in packaged.items()},
     )
+
+
+def _steps(model: StepModel) -> FusedSteps:
+    """One step is a group of one."""
+    if isinstance(model.call, FusedSteps):
+        return model.call
+    given = {spec.name: spec for spec in (*model.gives, *(s.tensor for s in model.copies))}
+    inputs = {spec.name: Wire("", spec.name) for spec in model.takes}
+    member = Member(model.node, model.call, inputs, model.takes, tuple(given.values()))
+    return FusedSteps((member,), {name: Wire(model.node, name) for name in given})
+
+
+def _options(call: StepCall | FusedSteps) -> ServingOptions:
+    """Only steps that say nothing about how they are served become one model."""
+    if isinstance(call, FusedSteps):
+        return ServingOptions()
+    return ServingOptions(batching=call.batching, instances=call.instances)
 
 
 def _signature(model: StepModel, pipeline_max_batch: int) -> Signature:
     """A step may take more than its pipeline passes on: it joins requests of several callers."""
-    copies = tuple(replace(shown.tensor, name=shown.name) for shown in model.copies)
-    most = model.call.max_batch or max(STEP_MAX_BATCH, pipeline_max_batch)
-    return Signature(model.takes, (*model.gives, *copies), most if pipeline_max_batch else 0)
+    copies = (replace(shown.tensor, name=shown.name) for shown in model.copies)
+    own = model.call.max_batch if isinstance(model.call, StepCall) else None
+    most = model.max_batch or own or max(STEP_MAX_BATCH, pipeline_max_batch)
+    takes = tuple(_sent(spec) for spec in model.takes)
+    gives = tuple(_sent(spec) for spec in (*model.gives, *copies))
+    return Signature(takes, gives, most if pipeline_max_batch else 0)
 
 
-def _files(model: StepModel, *, batched: bool) -> dict[str, bytes]:
+def _sent(spec: TensorSpec) -> TensorSpec:
+    """A tensor as Triton knows it."""
+    return replace(spec, type=PACKED) if spec.type.items else spec
+
+
+def _files(model: StepModel, steps: FusedSteps, *, batched: bool) -> dict[str, bytes]:
     """Everything in the version folder that is not a package's file."""
-    call = model.call
-    files = {path: text.encode() for path, text in call.sources.items()}
-    files |= {path: a.content for path, a in call.assets.items() if not a.package}
-    if call.options is not None:
-        files[f"{call.module}.py"] = shipped(call.module)
+    files: dict[str, bytes] = {}
+    for member in steps.members:
+        files |= {path: text.encode() for path, text in member.call.sources.items()}
+        files |= {p: a.content for p, a in member.call.assets.items() if not a.package}
+        if not member.call.is_own:
+            files[f"{member.call.module}.py"] = shipped(member.call.module)
+    files |= {f"{module}.py": shipped(module) for module in BESIDE}
     files["model.py"] = shipped(RUNNER)
-    files["step.json"] = render_json(_plan(model, batched=batched)).encode()
+    files["step.json"] = render_json(_plan(model, steps, batched=batched)).encode()
     return files
 
 
-def _plan(model: StepModel, *, batched: bool) -> dict[str, Any]:
+def _plan(model: StepModel, steps: FusedSteps, *, batched: bool) -> dict[str, Any]:
     """step.json, as the runner reads it."""
-    call = model.call
+    shown = {spec.name: spec.name for spec in model.gives}
+    shown |= {copy.name: copy.tensor.name for copy in model.copies}
     return {
         "schema": SCHEMA,
-        "step": model.node,
+        "inputs": [_tensor(spec) for spec in model.takes],
+        "steps": [_member(member) for member in steps.members],
+        "outputs": [
+            {"name": name, "from": _source(steps.shows[key])} for name, key in shown.items()
+        ],
+        "batched": batched,
+        "join": all(member.call.join for member in steps.members),
+    }
+
+
+def _member(member: Member) -> dict[str, Any]:
+    call = member.call
+    return {
+        "step": member.name,
         "module": call.module,
         "function": call.function,
         "options": None if call.options is None else dict(call.options),
-        "inputs": [_tensor(spec) for spec in model.takes],
-        "outputs": [
-            *(_tensor(spec) for spec in model.gives),
-            *({**_tensor(s.tensor), "name": s.name, "key": s.tensor.name} for s in model.copies),
-        ],
-        "batched": batched,
         "rows": call.rows,
-        "join": call.join,
+        "inputs": [
+            {**_tensor(spec), "from": _source(member.inputs[spec.name])} for spec in member.takes
+        ],
+        "gives": [_tensor(spec) for spec in member.gives],
     }
+
+
+def _source(wire: Wire) -> list[str]:
+    return [wire.node, wire.tensor]
 
 
 def _tensor(spec: TensorSpec) -> dict[str, Any]:
     entry = {"name": spec.name, "dtype": str(spec.type.dtype), "dims": list(spec.type.dims)}
-    return {**entry, "optional": True} if spec.optional else entry
+    flags = {"optional": spec.optional, "items": spec.type.items}
+    return {**entry, **{name: True for name, is_set in flags.items() if is_set}}
 
 
-def _packaged(call: StepCall) -> dict[str, Any]:
-    return {path: asset for path, asset in call.assets.items() if asset.package}
+def _packaged(steps: FusedSteps) -> dict[str, Asset]:
+    return {
+        path: asset
+        for member in steps.members
+        for path, asset in member.call.assets.items()
+        if asset.package
+    }
 
 
 def shipped(module: str) -> bytes:

@@ -21,7 +21,9 @@ Evidence = Mapping[str, Any]
 """One gate that passed and what it measured, as model.lock keeps it."""
 
 
-def _text(pattern: str, wanted: str) -> AfterValidator:
+def matching(pattern: str, wanted: str) -> AfterValidator:
+    """For fields of text: `wanted` says what the whole of it must be."""
+
     def check(value: str) -> str:
         if not re.fullmatch(pattern, value):
             raise ValueError(f"`{value}` is not {wanted}")
@@ -30,12 +32,12 @@ def _text(pattern: str, wanted: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-Sha256 = Annotated[str, _text(r"[0-9a-f]{64}", "a SHA-256, 64 digits of 0-9 and a-f")]
-Commit = Annotated[str, _text(r"[0-9a-f]{40}", "a commit, 40 digits of 0-9 and a-f")]
-TensorName = Annotated[str, _text(r"[A-Za-z_][A-Za-z0-9_]*", "an identifier")]
-Function = Annotated[str, _text(r"[A-Za-z_]\w*:[A-Za-z_]\w*", "`module:function`")]
+Sha256 = Annotated[str, matching(r"[0-9a-f]{64}", "a SHA-256, 64 digits of 0-9 and a-f")]
+Commit = Annotated[str, matching(r"[0-9a-f]{40}", "a commit, 40 digits of 0-9 and a-f")]
+TensorName = Annotated[str, matching(r"[A-Za-z_][A-Za-z0-9_]*", "an identifier")]
+Function = Annotated[str, matching(r"[A-Za-z_]\w*:[A-Za-z_]\w*", "`module:function`")]
 Requirement = Annotated[
-    str, _text(r"[A-Za-z0-9][A-Za-z0-9._-]*==[^\s;,]+", "a pinned package, `name==version`")
+    str, matching(r"[A-Za-z0-9][A-Za-z0-9._-]*==[^\s;,]+", "a pinned package, `name==version`")
 ]
 
 

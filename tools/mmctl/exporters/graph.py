@@ -48,6 +48,28 @@ def name_tensors(model: Any, inputs: Sequence[str], outputs: Sequence[str]) -> N
     _rename_everywhere(model.graph, rename)
 
 
+def prefix_names(model: Any, prefix: str) -> None:
+    """Put `prefix` before the names of all tensors and nodes.
+
+    Unlike `onnx.compose.add_prefix`, also where the body of an If or Loop reads a constant that
+    stands outside.
+    """
+    rename = {name: f"{prefix}{name}" for name in _names_in(model.graph) if name}
+    _rename_everywhere(model.graph, rename)
+    for node in model.graph.node:
+        node.name = f"{prefix}{node.name}" if node.name else ""
+
+
+def join_inputs(model: Any, kept: str, others: Sequence[str]) -> None:
+    """Let the input `kept` feed what `others` feed, which are inputs no more."""
+    import onnx
+
+    for name in others:
+        model.graph.node.insert(0, onnx.helper.make_node("Identity", [kept], [name]))
+    for value in [value for value in model.graph.input if value.name in others]:
+        model.graph.input.remove(value)
+
+
 def _doubled(rename: Mapping[str, str]) -> str:
     names = list(rename.values())
     return next(name for name in names if names.count(name) > 1)

@@ -58,7 +58,7 @@ def load_graph(path: Path) -> Any:
     try:
         return onnx.load(path)
     except Exception as error:  # protobuf's, the checker's and the disk's own
-        raise InputError(f"{path.name} cannot be read as ONNX: {_first_line(error)}") from error
+        raise InputError(f"{path.name} cannot be read as ONNX: {first_line(error)}") from error
 
 
 def save_graph(graph: Any, path: Path) -> None:
@@ -80,7 +80,7 @@ def check_file(path: Path) -> Evidence:
     try:
         onnx.checker.check_model(str(path), full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        raise Refused(f"the ONNX checker refuses the file: {_first_line(error)}") from error
+        raise Refused(f"the ONNX checker refuses the file: {first_line(error)}") from error
     header = onnx.load(path, load_external_data=False)
     opset = next((o.version for o in header.opset_import if o.domain in ("", "ai.onnx")), 0)
     return {"gate": "onnx checker", "ir": header.ir_version, "opset": opset}
@@ -96,7 +96,7 @@ def open_session(path: Path) -> Any:
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its exceptions have no common base
         raise InputError(
-            f"ONNX Runtime {onnxruntime.__version__} cannot load {path.name}: {_first_line(error)}"
+            f"ONNX Runtime {onnxruntime.__version__} cannot load {path.name}: {first_line(error)}"
         ) from error
 
 
@@ -107,7 +107,7 @@ def runner_of(session: Any) -> Runner:
         try:
             return [np.asarray(array) for array in session.run(outputs, dict(arrays))]
         except Exception as error:  # its exceptions have no common base
-            raise ModelFails(_first_line(error)) from error
+            raise ModelFails(first_line(error)) from error
 
     return run
 
@@ -171,7 +171,7 @@ def _in_source_terms(
     return run_as_source
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """What it says without ONNX Runtime's prefix, `[ONNXRuntimeError] : 1 : FAIL : `."""
     lines = re.sub(r"^\[ONNXRuntimeError\]( : \w+){2} : ", "", str(error).strip()).splitlines()
     return lines[0] if lines else type(error).__name__

@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from mmctl.errors import InputError, MmctlError, Refused, WorldError
 from mmctl.exporters.spec import Model
 from mmctl.files import write_json, writing_to
 from mmctl.triton.repository import Lock, read_lock
+from mmctl.workspace import Workspace
 
 JOB = "job.json"
 ERROR = "error.json"
@@ -26,33 +28,44 @@ KINDS: dict[int, type[MmctlError]] = {
 }
 
 
-def run_export(model: Model, build_key: str, located: Path, out: Path) -> Lock:
+def run_export(
+    model: Model,
+    build_key: str,
+    located: Path,
+    out: Path,
+    *,
+    known: Mapping[str, str],
+    force: bool = False,
+) -> Lock:
     """Export into the folder `out`; the lock has no version number and no history yet.
 
-    Raises what the export raised, or WorldError when the child died. What it printed is in
-    `.mmctl/logs/export_<name>.log`.
+    `known` are the digests of files that were proven under this key: equal ones are not measured
+    again. `force` accepts a conversion that is not faster. Raises what the export raised, or
+    WorldError when the child died. What it printed is in `.mmctl/logs/export_<name>.log`.
     """
-    place = model.place
-    log = place.workspace.state / "logs" / f"export_{model.name}.log"
-    with tempfile.TemporaryDirectory(prefix="mmctl-export-") as name:
-        scratch = Path(name)
-        write_json(
-            scratch / JOB,
-            {
-                "root": str(place.workspace.root),
-                "model": model.name,
-                "build_key": build_key,
-                "located": str(located),
-                "out": str(out),
-            },
-        )
+    job = {
+        "build_key": build_key,
+        "located": str(located),
+        "out": str(out),
+        "known": dict(known),
+        "force": force,
+    }
+    return run_job(model.place.workspace, model.name, job)
+
+
+def run_job(workspace: Workspace, name: str, job: Mapping[str, object]) -> Lock:
+    """As `run_export`, for any job that the child knows."""
+    log = workspace.state / "logs" / f"export_{name}.log"
+    with tempfile.TemporaryDirectory(prefix="mmctl-export-") as folder:
+        scratch = Path(folder)
+        write_json(scratch / JOB, {"root": str(workspace.root), "model": name, **job})
         code = _run_child(scratch, log)
         if (scratch / ERROR).is_file():
             error = json.loads((scratch / ERROR).read_text())
             raise KINDS[error["exit_code"]](error["message"], hint=error["hint"])
         lock = read_lock(scratch)
         if code or lock is None:
-            raise _died(model, code, log)
+            raise _died(name, code, workspace.shown(log), log)
         return lock
 
 
@@ -77,15 +90,13 @@ def _run_child(scratch: Path, log: Path) -> int:
             child.wait()
 
 
-def _died(model: Model, code: int, log: Path) -> WorldError:
+def _died(name: str, code: int, shown: str, log: Path) -> WorldError:
     how = f"died with {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-    hint = f"read {model.place.workspace.shown(log)}"
+    hint = f"read {shown}"
     if code == -signal.SIGKILL:
         hint += "; the machine may be out of memory"
     said = "".join(f"\n  {line}" for line in _last_words(log.read_text(errors="replace")))
-    return WorldError(
-        f"export of `{model.name}` {how}{said and ', after it said:'}{said}", hint=hint
-    )
+    return WorldError(f"export of `{name}` {how}{said and ', after it said:'}{said}", hint=hint)
 
 
 def _last_words(text: str) -> list[str]:

@@ -87,7 +87,9 @@ def _resized(array: Array, axes: Iterable[int], factor: float) -> Array:
     return array
 
 
-def draw_example(inputs: Sequence[Any], drawn: Mapping[str, Drawn], *, batched: bool) -> Example:
+def draw_example(
+    inputs: Sequence[Any], drawn: Mapping[str, Drawn], *, batched: bool, rows: int = ROWS
+) -> Example:
     """Seeded inputs for a session's inputs; `drawn` has an entry for each."""
     random = np.random.default_rng(SEED)
     arrays: dict[str, Array] = {}
@@ -95,7 +97,7 @@ def draw_example(inputs: Sequence[Any], drawn: Mapping[str, Drawn], *, batched: 
     for tensor in inputs:
         lead = 1 if batched and tensor.shape else 0
         shape = _shape_of(tensor.name, tensor.shape[lead:], drawn[tensor.name].shape)
-        full = (ROWS, *shape) if lead else shape
+        full = (rows, *shape) if lead else shape
         arrays[tensor.name] = _draw(random, dtype_of_onnx(tensor), full, drawn[tensor.name])
         axes[tensor.name] = {
             index + lead: _label(dim)

@@ -12,25 +12,30 @@ from pydantic import (
     Field,
     InstanceOf,
     Tag,
-    field_validator,
     model_validator,
 )
 
 from mmctl.diagnostics import Finding, nearest
-from mmctl.documents import Entry, load_entry, read_document
+from mmctl.documents import load_entry, read_document
 from mmctl.errors import InputError, InvalidFiles
+from mmctl.exporters.accuracy.options import Precision, Verify, check_precision
 from mmctl.exporters.base import Place, TensorName
+from mmctl.exporters.precision.base import Quantize
 from mmctl.exporters.sources import SOURCES
 from mmctl.exporters.sources.huggingface import HuggingfaceSource
 from mmctl.exporters.sources.onnx import OnnxSource
 from mmctl.exporters.sources.python import PythonSource
+from mmctl.exporters.sources.tensorrt import TensorrtSource
 from mmctl.exporters.sources.torch import TorchSource
+from mmctl.exporters.sources.trtllm import TrtllmSource
+from mmctl.exporters.sources.vllm import VllmSource
+from mmctl.exporters.tensorrt.entry import EngineEntry
 from mmctl.tensors import Signature, TensorSpec, TensorType, parse_type
+from mmctl.triton.generate import ONNX
 from mmctl.triton.options import ServingOptions
 from mmctl.workspace import Workspace, check_name
 
 FILE = "model.yaml"
-PRECISIONS = ("fp32",)
 
 
 def _type_of(value: object) -> object:
@@ -56,7 +61,10 @@ AnySource = Annotated[
     Annotated[OnnxSource, Tag("onnx source")]
     | Annotated[TorchSource, Tag("torch source")]
     | Annotated[HuggingfaceSource, Tag("huggingface source")]
-    | Annotated[PythonSource, Tag("python source")],
+    | Annotated[PythonSource, Tag("python source")]
+    | Annotated[TensorrtSource, Tag("tensorrt source")]
+    | Annotated[VllmSource, Tag("vllm source")]
+    | Annotated[TrtllmSource, Tag("trtllm source")],
     Discriminator(
         _kind_of,
         custom_error_type="kind_of_source",
@@ -65,46 +73,58 @@ AnySource = Annotated[
 ]
 
 
-class Verify(Entry):
-    """How close the exported model must be: relative to the largest value of an output."""
-
-    tolerance: Annotated[float, Field(gt=0, le=0.01)] = 1e-5
-
-
 class ModelFile(ServingOptions):
-    """The shape of model.yaml. `inputs` and `outputs` are for a `python` source alone."""
+    """The shape of model.yaml. `inputs` and `outputs` are for `python` and `tensorrt` sources."""
 
     source: AnySource
     rename: Annotated[dict[str, TensorName], Field(default_factory=dict)]
-    precision: str = "fp32"
+    precision: Precision = "fp32"
+    quantize: Quantize = Quantize()
+    engine: EngineEntry | None = None
     inputs: Annotated[dict[TensorName, DeclaredType], Field(default_factory=dict)]
     outputs: Annotated[dict[TensorName, DeclaredType], Field(default_factory=dict)]
     verify: Verify = Verify()
 
-    @field_validator("precision")
-    @classmethod
-    def _known_precision(cls, value: str) -> str:
-        if value not in PRECISIONS:
-            raise ValueError(f"`{value}` is not supported; supported: {', '.join(PRECISIONS)}")
-        return value
-
     @model_validator(mode="after")
     def _declares_what_cannot_be_read(self) -> ModelFile:
-        declares = bool(self.inputs or self.outputs)
-        if isinstance(self.source, PythonSource):
+        if isinstance(self.source, PythonSource | TensorrtSource):
             if not (self.inputs and self.outputs):
-                raise ValueError("a python source needs `inputs` and `outputs`: {name: type}")
-            if self.rename:
-                raise ValueError("`rename` is for sources that are exported to ONNX")
-        elif declares:
+                kind = "python" if isinstance(self.source, PythonSource) else "tensorrt"
+                raise ValueError(f"a {kind} source needs `inputs` and `outputs`: {{name: type}}")
+        elif self.inputs or self.outputs:
             raise ValueError(
-                "`inputs` and `outputs` are for python sources; others are asked themselves"
+                "`inputs` and `outputs` are for python and tensorrt sources; others are asked "
+                "themselves"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _precision_can_be_proven(self) -> ModelFile:
+        if self.source.backend != ONNX:
+            given = {"rename": self.rename, "engine": self.engine}
+            changed = {**given, "precision": self.precision != "fp32"}
+            if wrong := [name for name, value in changed.items() if value]:
+                raise ValueError(f"`{wrong[0]}` is for sources that are exported to ONNX")
+        check_precision(self.precision, self.quantize, self.verify)
+        return self
+
+    @model_validator(mode="after")
+    def _fits_its_engine(self) -> ModelFile:
+        if isinstance(self.source, TensorrtSource):
+            self.source.refuse_batches_beyond(self.batching)
+        return self
+
+    @model_validator(mode="after")
+    def _leaves_to_the_engine(self) -> ModelFile:
+        if self.source.backend.image:
+            given = sorted(self.model_fields_set - {"source", "parameters"})
+            if given:
+                raise ValueError(f"`{given[0]}` is not for language models: the engine decides")
         return self
 
     @property
     def batched(self) -> bool:
-        return self.batching.max_batch > 0
+        return self.batching.max_batch > 0 and not self.source.backend.image
 
     @property
     def declared(self) -> Signature:

@@ -45,13 +45,13 @@ class ExportOutcome:
 
 
 def export_model(
-    workspace: Workspace, name: str, *, reprove: bool = False, say: Say
+    workspace: Workspace, name: str, *, reprove: bool = False, force: bool = False, say: Say
 ) -> ExportOutcome:
     """Bring the version folder, lock and configs of a model up to its model.yaml.
 
     With the build key of the lock and its folder present nothing runs, unless `reprove` asks to
-    export again and measure the gates anew. Raises InputError, Refused, WorldError; then all
-    files are as they were before.
+    export again and measure the gates anew. `force` accepts a precision that is not faster. Raises
+    InputError, Refused, WorldError; then all files are as they were before.
     """
     started = time.monotonic()
     model = read_model(workspace, name)
@@ -61,13 +61,18 @@ def export_model(
     final = model.place.folder / str(version)
     fresh = lock is None or lock.build_key != key or read_build_key(final) != key
     if lock is None or fresh or reprove:
-        lock = _make_version(model, key, lock, reprove=reprove, say=say)
+        lock = _make_version(model, key, lock, reprove=reprove, force=force, say=say)
     changed = _write_committed(model, lock) or fresh
     return ExportOutcome(name, version, lock, changed, time.monotonic() - started)
 
 
 def export_models(
-    workspace: Workspace, names: Sequence[str], *, reprove: bool = False, say: Say
+    workspace: Workspace,
+    names: Sequence[str],
+    *,
+    reprove: bool = False,
+    force: bool = False,
+    say: Say,
 ) -> list[ExportOutcome]:
     """Export several models, one build at a time; stops at the first that fails.
 
@@ -75,12 +80,16 @@ def export_models(
     """
     read_models(workspace, names)
     with exclusive(workspace.state / BUILD_LOCK, lambda: say("waiting for another build")):
-        return [export_model(workspace, name, reprove=reprove, say=say) for name in names]
+        return [
+            export_model(workspace, name, reprove=reprove, force=force, say=say) for name in names
+        ]
 
 
-def _make_version(model: Model, key: str, before: Lock | None, *, reprove: bool, say: Say) -> Lock:
+def _make_version(
+    model: Model, key: str, before: Lock | None, *, reprove: bool, force: bool, say: Say
+) -> Lock:
     """Export into a new version folder; returns the lock to write."""
-    check_libraries(model.file.source)
+    check_libraries(model.file)
     version = version_for(before, key)
     final = model.place.folder / str(version)
     _refuse_to_replace(model, final)
@@ -88,15 +97,29 @@ def _make_version(model: Model, key: str, before: Lock | None, *, reprove: bool,
     say(f"{model.name}: exporting version {version}")
     with new_folder(final) as out:
         made = replace(
-            run_export(model, key, located, out),
+            run_export(
+                model, key, located, out, known=_known_files(before, key, reprove), force=force
+            ),
             version=version,
             history=history_with(before, version, key),
         )
+        _tell_doubts(made, model.name, say)
         lock = _lock_to_keep(made, before, reprove=reprove, say=say, name=model.name)
         write_text(out / MANIFEST, _manifest(lock, configs_of(model, lock)))
         with writing_to(final):
             shutil.rmtree(final, ignore_errors=True)
     return lock
+
+
+def _known_files(before: Lock | None, key: str, reprove: bool) -> Mapping[str, str]:
+    """What the lock proves already: a clean clone makes the files again and measures nothing."""
+    return before.files if before and before.build_key == key and not reprove else {}
+
+
+def _tell_doubts(lock: Lock, name: str, say: Say) -> None:
+    for gate in lock.evidence:
+        if "warning" in gate:
+            say(f"warning: {name}: {gate['gate']}: {gate['warning']}")
 
 
 def _lock_to_keep(made: Lock, before: Lock | None, *, reprove: bool, say: Say, name: str) -> Lock:

@@ -1,14 +1,15 @@
 """Every rule that mmctl knows, one table: what `check --explain CODE` reads.
 
 Rules about a pipeline are found by `pipeline.check_pipeline`, those about any YAML file when it is
-read; rules about repositories come with the checker.
+read, those about engines by `engines.check_engine`; rules about repositories come with the checker.
 """
 
 from __future__ import annotations
 
+from mmctl.lint.engines import ENGINE_RULES
 from mmctl.pipeline import WIRING_RULES, Rule
 
-__all__ = ["DOCUMENT_RULES", "RULES", "Rule"]
+__all__ = ["DOCUMENT_RULES", "ENGINE_RULES", "RULES", "Rule"]
 
 DOCUMENT_RULES: tuple[Rule, ...] = (
     Rule(
@@ -35,4 +36,6 @@ DOCUMENT_RULES: tuple[Rule, ...] = (
     ),
 )
 
-RULES: dict[str, Rule] = {rule.code: rule for rule in (*DOCUMENT_RULES, *WIRING_RULES)}
+RULES: dict[str, Rule] = {
+    rule.code: rule for rule in (*DOCUMENT_RULES, *WIRING_RULES, *ENGINE_RULES)
+}

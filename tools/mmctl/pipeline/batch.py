@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mmctl.pipeline.findings import MAX_BATCH
-from mmctl.pipeline.graph import ModelCall
+from mmctl.pipeline.graph import ModelCall, StepCall
 from mmctl.pipeline.scope import Scope
 from mmctl.pipeline.spec import Spec
 
@@ -14,17 +14,20 @@ STEP_MAX_BATCH = 32
 def check_batch(spec: Spec, scope: Scope) -> int:
     """How large a batch the pipeline takes; 0 when its models have no batch axis.
 
-    The least of what batched models and steps take, or what `max_batch:` lowers it to.
+    The least of what batched models and steps take, or what `max_batch:` lowers it to. A model
+    without batch axis is called row by row where others have one, and a node with `foreach` in
+    batches of items: neither sets a limit.
     """
-    callees = {name: callee for name in spec.nodes if (callee := scope.callee(name))}
+    callees = {
+        name: callee
+        for name, entry in spec.nodes.items()
+        if entry.foreach is None and (callee := scope.callee(name))
+    }
     models = {n: c.runs.max_batch for n, c in callees.items() if isinstance(c.runs, ModelCall)}
-    steps = {n: c.runs.max_batch for n, c in callees.items() if not isinstance(c.runs, ModelCall)}
+    steps = {n: c.runs.max_batch for n, c in callees.items() if isinstance(c.runs, StepCall)}
     if models and not any(models.values()):
         _check_unbatched(spec, models, scope)
         return 0
-    for name, size in models.items():
-        if size == 0:
-            _report_unbatched(name, scope)
     limits = {name: size for name, size in (*models.items(), *steps.items()) if size}
     least = min(limits, key=lambda name: limits[name], default=None)
     most = limits[least] if least is not None else STEP_MAX_BATCH
@@ -40,11 +43,3 @@ def _check_unbatched(spec: Spec, models: dict[str, int], scope: Scope) -> None:
     if spec.file.max_batch is not None:
         message = f"`max_batch` is {spec.file.max_batch}, but `{next(iter(models))}` takes no batch"
         scope.report.add(MAX_BATCH, message, "max_batch", hint="remove `max_batch`")
-
-
-def _report_unbatched(name: str, scope: Scope) -> None:
-    scope.report.needs_bls(
-        f"`{name}` takes no batch, unlike the rest of the pipeline: that",
-        *("nodes", name, "model"),
-        hint="export the model with a batch axis, or set `batching: none` for the others",
-    )

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mmctl.diagnostics import Finding, Severity
+from mmctl.pipeline.absence import check_absence
 from mmctl.pipeline.batch import check_batch
+from mmctl.pipeline.conditions import Conditions, check_conditions, read_conditions
 from mmctl.pipeline.findings import NAME, Report
-from mmctl.pipeline.graph import Graph, Node, Wire
+from mmctl.pipeline.graph import Graph, Node, Policy
+from mmctl.pipeline.lists import check_foreach, check_pipeline_lists
 from mmctl.pipeline.names import check_node_name, check_tensor_name, read_types
 from mmctl.pipeline.nodes import KINDS
 from mmctl.pipeline.order import order_of
-from mmctl.pipeline.policies import check_pipeline_policies, check_policies
-from mmctl.pipeline.reach import check_circles, check_reach, needs_of
-from mmctl.pipeline.scope import Scope, parse_reference
+from mmctl.pipeline.policies import check_times, read_policy, read_rules
+from mmctl.pipeline.reach import check_circles, check_reach, needs_of, read_tensors
+from mmctl.pipeline.scope import Callee, Scope, parse_reference
 from mmctl.pipeline.source import PipelineSource
 from mmctl.pipeline.spec import Spec, read_spec
 from mmctl.pipeline.stepfile import StepFiles
@@ -31,15 +34,34 @@ class Checked:
     calls: tuple[str, ...]
 
 
-def check_pipeline(source: PipelineSource, catalog: Mapping[str, Signature]) -> Checked:
+NOT_KNOWN: Mapping[str, int] = {}
+
+
+def check_pipeline(
+    source: PipelineSource,
+    catalog: Mapping[str, Signature],
+    instances: Mapping[str, int] = NOT_KNOWN,
+) -> Checked:
     """Type a whole pipeline; all mistakes at once, in the order of the file.
 
     `catalog` has the signature of everything that can be called: models, foreign models,
-    pipelines that are compiled already.
+    pipelines that are compiled already. `instances`: how many copies of a model run on CPUs,
+    for those where that is known.
     """
     report = Report(source.document)
     spec = read_spec(report)
-    graph = _check(spec, source, catalog, report) if spec else None
+    graph = None
+    if spec is not None:
+        scope = Scope(
+            source=source,
+            catalog=catalog,
+            report=report,
+            step_files=StepFiles(source, report),
+            inputs=read_types(report, spec.file.inputs, "inputs"),
+            known_nodes=frozenset(spec.file.nodes),
+            instances=instances,
+        )
+        graph = _check(spec, scope)
     findings = tuple(sorted(dict.fromkeys(report.findings), key=_place))
     failed = any(finding.severity is Severity.ERROR for finding in findings)
     return Checked(findings, None if failed else graph, tuple(source.calls()))
@@ -49,32 +71,48 @@ def _place(finding: Finding) -> tuple[str, int, int, str]:
     return (finding.path, finding.line, finding.column, finding.code)
 
 
-def _check(
-    spec: Spec, source: PipelineSource, catalog: Mapping[str, Signature], report: Report
-) -> Graph | None:
-    scope = Scope(
-        source=source,
-        catalog=catalog,
-        report=report,
-        step_files=StepFiles(source, report),
-        inputs=read_types(report, spec.file.inputs, "inputs"),
-        known_nodes=frozenset(spec.file.nodes),
-    )
-    order = order_of(needs_of(spec))
+def _check(spec: Spec, scope: Scope) -> Graph | None:
+    report = scope.report
+    conditions = read_conditions(spec.nodes, report)
+    order = order_of(needs_of(spec, conditions))
     for name in order.names:
-        scope.callees[name] = KINDS[spec.kinds[name]].resolve(name, spec.nodes[name], scope)
-    _check_names(spec, source, report)
-    check_pipeline_policies(spec.file, scope)
+        scope.callees[name] = _resolve(name, spec, scope)
+    _check_names(spec, scope.source, report)
+    rules = read_rules(spec.file, scope)
     for name, node in spec.nodes.items():
         check_inputs(name, node, scope)
-        check_policies(name, node, scope)
+        check_foreach(name, node, scope)
+        check_times(name, node, rules.deadline_ms, scope)
+    check_conditions(conditions, scope)
     outputs = check_outputs(spec.file, scope)
-    check_circles(order.circles, spec, report)
-    check_reach(spec, report)
+    check_pipeline_lists(scope, outputs)
+    policies = _policies(spec, conditions, scope)
+    check_absence(spec, order.names, outputs, conditions, scope)
+    check_circles(order.circles, spec, conditions, report)
+    check_reach(spec, conditions, report)
     max_batch = check_batch(spec, scope)
-    if order.circles or not spec.is_whole:
+    nodes = {node.name: node for node in _nodes(spec, policies, scope)}
+    if order.circles or len(nodes) < len(spec.file.nodes) or len(outputs) < len(spec.file.outputs):
         return None
-    return _graph(spec, scope, order.names, outputs, max_batch)
+    inputs = tuple(TensorSpec(name, kind) for name, kind in scope.inputs.items() if kind)
+    ordered = tuple(nodes[name] for name in order.names)
+    return Graph(scope.source.name, inputs, outputs, ordered, max_batch, rules)
+
+
+def _resolve(name: str, spec: Spec, scope: Scope) -> Callee | None:
+    node = spec.nodes[name]
+    callee = KINDS[spec.kinds[name]].resolve(name, node, scope)
+    return replace(callee, foreach=node.foreach is not None) if callee else None
+
+
+def _policies(spec: Spec, conditions: Conditions, scope: Scope) -> dict[str, Policy]:
+    read: dict[str, set[str]] = {name: set() for name in spec.nodes}
+    for wire in read_tensors(spec, conditions):
+        read.setdefault(wire.node, set()).add(wire.tensor)
+    return {
+        name: read_policy(name, node, read[name], conditions, scope)
+        for name, node in spec.nodes.items()
+    }
 
 
 def _check_names(spec: Spec, source: PipelineSource, report: Report) -> None:
@@ -94,22 +132,11 @@ def _check_names(spec: Spec, source: PipelineSource, report: Report) -> None:
             report.add_key(NAME, message, "outputs", name, hint=f"call it `{name}_out`, say")
 
 
-def _graph(
-    spec: Spec, scope: Scope, order: list[str], outputs: Mapping[str, Wire], max_batch: int
-) -> Graph | None:
-    nodes = {node.name: node for node in _nodes(spec, scope)}
-    if len(nodes) < len(spec.nodes) or len(outputs) < len(spec.file.outputs):
-        return None
-    inputs = tuple(TensorSpec(name, kind) for name, kind in scope.inputs.items() if kind)
-    ordered = tuple(nodes[name] for name in order)
-    return Graph(scope.source.name, inputs, outputs, ordered, max_batch)
-
-
-def _nodes(spec: Spec, scope: Scope) -> Iterator[Node]:
+def _nodes(spec: Spec, policies: Mapping[str, Policy], scope: Scope) -> Iterator[Node]:
     for name, entry in spec.nodes.items():
         callee = scope.callee(name)
         if callee is not None:
             wires = {
                 key.removesuffix("?"): parse_reference(text) for key, text in entry.inputs.items()
             }
-            yield Node(name, callee.runs, wires, callee.takes, callee.gives)
+            yield Node(name, callee.runs, wires, callee.takes, callee.gives, policies[name])

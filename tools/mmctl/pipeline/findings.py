@@ -37,7 +37,7 @@ UNUSED_INPUT = "Y113"
 UNUSED_NODE = "Y114"
 OUTPUT_IS_INPUT = "Y115"
 MAX_BATCH = "Y116"
-NEEDS_BLS = "Y117"
+FORM = "Y117"
 EXPRESSION = "Y118"
 POLICY = "Y119"
 STEP_FILE = "Y120"
@@ -50,6 +50,13 @@ READY_OPTIONS = "Y126"
 ASSET = "Y127"
 PIPELINE_CYCLE = "Y128"
 STEP_SETTING = "Y129"
+FUSE = "Y130"
+SWITCH = "Y131"
+LIST = "Y132"
+ABSENT = "Y133"
+IDLE_POLICY = "Y134"
+ASYNC = "Y135"
+UNCALLABLE = "Y136"
 
 WIRING_RULES: tuple[Rule, ...] = (
     Rule(
@@ -76,7 +83,8 @@ WIRING_RULES: tuple[Rule, ...] = (
         KIND,
         "node of no known kind",
         "The key of a node says what it is: `model` calls a model or another pipeline, `step` "
-        "runs a Python function or a ready-made step. A node has exactly one of them.",
+        "runs a Python function or a ready-made step, `switch` chooses between other nodes. A node "
+        "has exactly one of them.",
     ),
     Rule(
         UNKNOWN_MODEL,
@@ -146,22 +154,25 @@ WIRING_RULES: tuple[Rule, ...] = (
         "models and steps take.",
     ),
     Rule(
-        NEEDS_BLS,
-        "needs a form that is not built yet",
-        "An ensemble is a static graph: policies, conditions, fan-out, list tensors and models "
-        "without a batch axis in a batched pipeline need the bls form.",
+        FORM,
+        "form that cannot keep the declaration",
+        "An ensemble is a static graph, and a fused model runs Python steps alone: policies, "
+        "conditions, fan-out, list tensors and models without a batch axis in a batched pipeline "
+        "need the bls form. Without `form` the cheapest one that keeps everything is taken.",
     ),
     Rule(
         EXPRESSION,
         "condition that cannot be read",
         "A condition has comparisons, and, or, not, numbers, strings and references with integer "
-        'subscripts: "nsfw.probs[1] < 0.8". At most 500 characters; the batch axis is left out.',
+        'subscripts: "nsfw.probs[1] < 0.8". At most 500 characters; the batch axis is left out. '
+        "Both sides of a comparison are numbers, or texts, or true and false.",
     ),
     Rule(
         POLICY,
         "policy that does not fit its node",
         "`on_error` gives a value for each output of the node that is read: a scalar fills the "
-        "shape, a list has the shape of one row. `after` and `quorum` name nodes.",
+        "shape, a list has the shape of one row; a list tensor has a list of items. `after` and "
+        "`quorum` name nodes; those of a quorum feed the node, through inputs that may be absent.",
     ),
     Rule(
         STEP_FILE,
@@ -217,6 +228,56 @@ WIRING_RULES: tuple[Rule, ...] = (
         "A step runs in Triton's Python backend with a batch axis; `batch: false` is for a "
         "function that takes one row.",
     ),
+    Rule(
+        FUSE,
+        "nodes that cannot become one",
+        "`fuse` names two or more nodes, or is `auto`. Nodes become one model when they are ONNX "
+        "models, or Python steps, that feed each other, are served alike and have no policy "
+        "between them.",
+    ),
+    Rule(
+        SWITCH,
+        "switch that cannot choose",
+        "A switch maps nodes of the pipeline to conditions, `else` last: each row goes to the "
+        "first whose condition holds. All of them give the same outputs, which are those of the "
+        "switch, and none has a `when` of its own or belongs to two switches.",
+    ),
+    Rule(
+        LIST,
+        "list tensor where none can be",
+        "A list tensor has a varying number of items per row. Steps make it, `foreach` runs a "
+        "node for each item, and its outputs are list tensors again; a step takes a whole one. "
+        "Models, and the inputs and outputs of a pipeline, have a fixed number of axes.",
+    ),
+    Rule(
+        ABSENT,
+        "value that may be absent where one is needed",
+        "A node is absent on rows where its condition is false, where what it needs is absent, "
+        "and where it failed and is not required. Only a `x?` input of a step and an optional "
+        "input of a model can do without; a switch brings branches together again.",
+    ),
+    Rule(
+        IDLE_POLICY,
+        "policy that has no effect",
+        "A hedge sends a second call when the first is late: that helps when the model has a "
+        "second instance, and before the time of the node is over. A node never gets more time "
+        "than the pipeline has.",
+        Severity.WARNING,
+    ),
+    Rule(
+        ASYNC,
+        "one request at a time in each instance",
+        "Before 24.06 Triton has no response sender in default mode: the runner of the bls form "
+        "answers a request before it takes the next. More instances help.",
+        Severity.WARNING,
+    ),
+    Rule(
+        UNCALLABLE,
+        "model that says no outputs",
+        "A pipeline is checked before a server sees it, so its models say their tensors. Language "
+        "models of the engines vLLM and TensorRT-LLM answer in a stream, which ends outside of "
+        "pipelines; the config.pbtxt of a model of your own needs `input` and `output`.",
+    ),
 )
 
 _SEVERITY = {rule.code: rule.severity for rule in WIRING_RULES}
@@ -239,6 +300,3 @@ class Report:
 
     def add_at(self, position: Position, code: str, message: str, hint: str | None = None) -> None:
         self.findings.append(Finding.at(position, code, message, hint, _SEVERITY[code]))
-
-    def needs_bls(self, what: str, *location: Key, hint: str | None = None) -> None:
-        self.add(NEEDS_BLS, f"{what} needs the bls form, not built yet", *location, hint=hint)

@@ -28,16 +28,12 @@ def check_tensor_name(report: Report, name: str, *location: Key) -> None:
 
 
 def read_type(report: Report, text: str, *location: Key) -> TensorType | None:
-    """The type at `location`; None with a finding when an ensemble has no such tensor."""
+    """The type at `location`; None with a finding when it is none."""
     try:
-        found = parse_type(text)
+        return parse_type(text)
     except ValueError as error:
         report.add(TYPE, str(error), *location)
         return None
-    if found.items:
-        report.needs_bls(f"the list tensor `{text}`", *location)
-        return None
-    return found
 
 
 def read_types(

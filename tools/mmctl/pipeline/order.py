@@ -13,26 +13,50 @@ from mmctl.errors import InvalidFiles
 from mmctl.pipeline.findings import PIPELINE_CYCLE, Report
 from mmctl.pipeline.source import PipelineSource
 
+NO_CALLS: Mapping[str, Iterable[str]] = {}
 
-def order_pipelines(sources: Iterable[PipelineSource]) -> list[str]:
-    """Names, callees first. Raises InvalidFiles with every circle, at the call that closes it."""
+
+def order_pipelines(
+    sources: Iterable[PipelineSource], foreign_calls: Mapping[str, Iterable[str]] = NO_CALLS
+) -> list[str]:
+    """Names, callees first. Raises InvalidFiles with every circle, at the call that closes it.
+
+    `foreign_calls`: what the user's own ensembles call, which may lead back to a pipeline.
+    """
     by_name = {source.name: source for source in sources}
-    needs = {name: sorted(s.pipelines_called(by_name)) for name, s in by_name.items()}
+    known = {*by_name, *foreign_calls}
+    needs = {name: sorted(source.called_names() & known) for name, source in by_name.items()}
+    needs |= {name: sorted({*calls} & known) for name, calls in foreign_calls.items()}
     order = order_of(needs)
     findings = []
     for circle in order.circles:
-        caller, callee = circle[-1], circle[-2]
+        if not by_name.keys() & circle:
+            continue  # ensembles of the user's alone: Triton says so
+        caller, callee = _call_of_pipeline(circle, by_name)
         report = Report(by_name[caller].document)
         report.add(
             PIPELINE_CYCLE,
-            f"pipelines call each other in a circle: {' -> '.join(reversed(circle))}",
+            f"pipelines call each other in a circle: {_path_from(caller, circle)}",
             *("nodes", by_name[caller].calls()[callee], "model"),
             hint="let the model they share be called by both, or make one pipeline of the two",
         )
         findings += report.findings
     if findings:
         raise InvalidFiles(findings)
-    return order.names
+    return [name for name in order.names if name in by_name]
+
+
+def _call_of_pipeline(circle: list[str], pipelines: Mapping[str, object]) -> tuple[str, str]:
+    """The last call in a circle that pipeline.yaml makes: caller and callee."""
+    calls = zip(reversed(circle), list(reversed(circle))[1:], strict=False)
+    return next(call for call in calls if call[0] in pipelines)
+
+
+def _path_from(caller: str, circle: list[str]) -> str:
+    """A circle in the direction of the calls."""
+    names = list(reversed(circle))[:-1]
+    start = names.index(caller)
+    return " -> ".join([*names[start:], *names[:start], caller])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,131 +1,137 @@
-"""What only a form with a runner can keep: each use is named, and checked as far as it can be."""
+"""Policies of nodes and rules of the pipeline: what is written -> what the graph says."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Collection
 
 from mmctl.diagnostics import nearest
-from mmctl.pipeline.expressions import parse_condition, wrong_subscripts
-from mmctl.pipeline.findings import EXPRESSION, NEEDS_BLS, POLICY, UNKNOWN_REFERENCE
-from mmctl.pipeline.graph import Wire
-from mmctl.pipeline.nodes.base import NodeEntry, policies_used
+from mmctl.pipeline.conditions import Conditions
+from mmctl.pipeline.defaults import FAIL, read_defaults
+from mmctl.pipeline.findings import FUSE, IDLE_POLICY, NAME, POLICY
+from mmctl.pipeline.graph import ModelCall, Policy, Quorum, Rules, StepCall
+from mmctl.pipeline.nodes.base import NodeEntry, QuorumEntry
+from mmctl.pipeline.nodes.switch import SwitchNode
 from mmctl.pipeline.scope import Scope, parse_reference
 from mmctl.pipeline.spec import PipelineFile
-from mmctl.tensors import DType, TensorType
+
+PROVENANCE = "provenance"
+"""The output that `provenance: true` adds."""
 
 
-def check_pipeline_policies(file: PipelineFile, scope: Scope) -> None:
-    used = {
-        "deadline_ms": file.deadline_ms is not None,
-        "max_pending": file.max_pending is not None,
-        "provenance": file.provenance,
-    }
-    for name, is_used in used.items():
-        if is_used:
-            scope.report.needs_bls(f"`{name}`", name)
-    if file.form not in (None, "ensemble"):
-        scope.report.add(NEEDS_BLS, f"the {file.form} form is not built yet", "form")
-    if file.fuse is not None:
-        scope.report.add(NEEDS_BLS, "`fuse` needs the fused form, not built yet", "fuse")
+def read_rules(file: PipelineFile, scope: Scope) -> Rules:
+    """What the pipeline says about itself, with a finding for what cannot be."""
+    for index, name in enumerate(file.fuse) if file.fuse != "auto" else ():
+        if name not in scope.known_nodes:
+            hint = nearest(name, scope.known_nodes)
+            message = f"`fuse` names `{name}`, which is no node"
+            scope.report.add(FUSE, message, "fuse", index, hint=hint)
+    for key, names in {"inputs": file.inputs, "outputs": file.outputs}.items():
+        if file.provenance and PROVENANCE in names:
+            message = f"`{PROVENANCE}` is what `provenance: true` adds as an output"
+            scope.report.add_key(NAME, message, key, PROVENANCE, hint="give this another name")
+    return Rules(file.form, file.fuse, file.deadline_ms, file.max_pending, file.provenance)
 
 
-def check_policies(name: str, node: NodeEntry, scope: Scope) -> None:
-    """One finding for each policy of a node, and one for each that is wrong in itself."""
-    for policy in policies_used(node):
-        scope.report.needs_bls(f"`{name}.{policy}`", "nodes", name, policy)
-    _check_on_error(name, node, scope)
-    _check_condition(name, node, scope)
-    _check_named_nodes(name, node, scope)
-    if node.foreach is not None:
-        scope.wire(node.foreach, "nodes", name, "foreach")
-
-
-def policy_wires(node: NodeEntry) -> Iterator[Wire]:
-    """Tensors that a node reads by its policies."""
-    if node.foreach is not None:
-        yield parse_reference(node.foreach)
-    if node.when is not None:
-        try:
-            yield from (reference.wire for reference in parse_condition(node.when))
-        except ValueError:
-            return
-
-
-def _check_condition(name: str, node: NodeEntry, scope: Scope) -> None:
-    if node.when is None:
-        return
-    place = ("nodes", name, "when")
-    try:
-        references = parse_condition(node.when)
-    except ValueError as error:
-        scope.report.add(EXPRESSION, f"`{name}.when`: {error}", *place)
-        return
-    for reference in references:
-        if problem := scope.wrong_reference(reference.wire):
-            scope.report.add(UNKNOWN_REFERENCE, problem[0], *place, hint=problem[1])
-        elif message := wrong_subscripts(reference, scope):
-            scope.report.add(EXPRESSION, message, *place)
-
-
-def _check_named_nodes(name: str, node: NodeEntry, scope: Scope) -> None:
-    named = {"after": node.after, "quorum": node.quorum.of if node.quorum else ()}
-    for key, others in named.items():
-        for other in others:
-            if other not in scope.known_nodes:
-                hint = nearest(other, scope.known_nodes)
-                message = f"`{name}.{key}` names `{other}`, which is no node"
-                scope.report.add(POLICY, message, "nodes", name, key, hint=hint)
-    if node.quorum and node.quorum.need > len(node.quorum.of):
-        message = f"`{name}.quorum` needs {node.quorum.need} of {len(node.quorum.of)}"
-        scope.report.add(POLICY, message, "nodes", name, "quorum")
-
-
-def _check_on_error(name: str, node: NodeEntry, scope: Scope) -> None:
-    place = ("nodes", name, "on_error")
-    if node.on_error == "fail":
-        return
-    if not isinstance(node.on_error, dict):
-        message = f"`{name}.on_error` is `fail`, or a value for each output"
-        scope.report.add(POLICY, message, *place)
-        return
-    callee = scope.callee(name)
-    for key, value in node.on_error.items() if callee else ():
-        spec = callee.output(key) if callee else None
-        if spec is None:
-            hint = nearest(key, [s.name for s in callee.gives] if callee else [])
-            message = f"`{name}` has no output `{key}`"
-            scope.report.add_key(POLICY, message, *place, key, hint=hint)
-        elif not _fits(value, spec.type, spec.type.dims):
-            message = f"`{name}.on_error`: `{key}` is {spec.type}, and the value is not"
-            scope.report.add(POLICY, message, *place, key)
-
-
-def _fits(value: Any, kind: TensorType, dims: tuple[int, ...]) -> bool:
-    """Whether a value is one element (it fills the shape), or a list of the shape of one row."""
-    if not isinstance(value, list):
-        return _is_element(value, kind.dtype)
-    return (
-        bool(dims)
-        and dims[0] in (-1, len(value))
-        and all(isinstance(v, list) == (len(dims) > 1) for v in value)
-        and all(_fits(v, kind, dims[1:]) for v in value)
+def read_policy(
+    name: str, node: NodeEntry, read: Collection[str], conditions: Conditions, scope: Scope
+) -> Policy:
+    """What may happen to a node, with a finding for what cannot. `read`: outputs with readers."""
+    if isinstance(node, SwitchNode):
+        node = SwitchNode(switch=node.switch, on_error=node.on_error, required=node.required)
+    _check_required(name, node, scope)
+    _check_after(name, node, scope)
+    if node.quorum is not None:
+        _check_quorum(name, node, node.quorum, scope)
+    guard = conditions.guards.get(name)
+    return Policy(
+        timeout_ms=node.timeout_ms,
+        retries=node.retries,
+        on_error=read_defaults(name, node, read, scope),
+        required=node.required,
+        hedge_ms=node.hedge_ms,
+        quorum=Quorum(node.quorum.need, node.quorum.of) if node.quorum else None,
+        when=guard.condition if guard else None,
+        foreach=parse_reference(node.foreach) if node.foreach is not None else None,
+        after=tuple(dict.fromkeys(node.after)),
+        max_in_flight=node.max_in_flight,
     )
 
 
-def _is_element(value: Any, dtype: DType) -> bool:
-    """Scalars of a document are text: does it spell a value of this type?"""
-    if not isinstance(value, str):
-        return False
-    if dtype.is_text:
-        return True
-    if dtype is DType.BOOL:
-        return value in ("true", "false")
-    try:
-        number = float(value) if dtype in _FLOATS else int(value)
-    except ValueError:
-        return False
-    return not dtype.startswith("uint") or number >= 0
+def check_times(name: str, node: NodeEntry, deadline_ms: float | None, scope: Scope) -> None:
+    """Remarks about times that do nothing."""
+    place = ("nodes", name)
+    limit, hedge = node.timeout_ms, node.hedge_ms
+    if limit is not None and deadline_ms is not None and limit > deadline_ms:
+        message = f"`{name}.timeout_ms` is {limit:g}, but `deadline_ms` is {deadline_ms:g}"
+        scope.report.add(
+            IDLE_POLICY, message, *place, "timeout_ms", hint="the deadline comes first"
+        )
+    if hedge is None:
+        return
+    if limit is not None and hedge >= limit:
+        message = (
+            f"`{name}.hedge_ms` is {hedge:g}, but `timeout_ms` is {limit:g}: no call is hedged"
+        )
+        scope.report.add(IDLE_POLICY, message, *place, "hedge_ms", hint="write less")
+    if _instances(name, scope) == 1:
+        message = f"`{name}.hedge_ms`: what it calls has one instance, so a second call waits too"
+        hint = "raise `instances`, or remove `hedge_ms`"
+        scope.report.add(IDLE_POLICY, message, *place, "hedge_ms", hint=hint)
 
 
-_FLOATS = (DType.FP16, DType.FP32, DType.FP64, DType.BF16)
+def _instances(name: str, scope: Scope) -> int | None:
+    """How many copies of the callee run without a GPU; None when that is not known."""
+    callee = scope.callee(name)
+    match callee.runs if callee else None:
+        case ModelCall(model=model):
+            return scope.instances.get(model)
+        case StepCall(instances=instances):
+            return instances.cpu or 1
+    return None
+
+
+def _check_required(name: str, node: NodeEntry, scope: Scope) -> None:
+    if not node.required and node.on_error != FAIL:
+        message = f"`{name}` has `on_error`, so it never lacks: `required: false` says it may"
+        hint = "keep one of the two"
+        scope.report.add(POLICY, message, "nodes", name, "required", hint=hint)
+
+
+def _check_after(name: str, node: NodeEntry, scope: Scope) -> None:
+    for index, other in enumerate(node.after):
+        place = ("nodes", name, "after", index)
+        if other == name:
+            scope.report.add(POLICY, f"`{name}.after` names the node itself", *place)
+        elif other not in scope.known_nodes:
+            message = f"`{name}.after` names `{other}`, which is no node"
+            scope.report.add(POLICY, message, *place, hint=nearest(other, scope.known_nodes))
+
+
+def _check_quorum(name: str, node: NodeEntry, quorum: QuorumEntry, scope: Scope) -> None:
+    place = ("nodes", name, "quorum")
+    if quorum.need > len(quorum.of):
+        message = f"`{name}.quorum` needs {quorum.need} of {len(quorum.of)}"
+        scope.report.add(POLICY, message, *place, "need")
+    for index, other in enumerate(quorum.of):
+        if problem := _wrong_member(name, node, other, quorum.of[:index], scope):
+            scope.report.add(POLICY, problem[0], *place, "of", index, hint=problem[1])
+
+
+def _wrong_member(
+    name: str, node: NodeEntry, other: str, before: tuple[str, ...], scope: Scope
+) -> tuple[str, str | None] | None:
+    """Why a node cannot be in a quorum, and a hint."""
+    if other in before:
+        return f"`{name}.quorum` names `{other}` twice", None
+    if other not in scope.known_nodes:
+        hint = nearest(other, scope.known_nodes)
+        return f"`{name}.quorum` names `{other}`, which is no node", hint
+    keys = [key for key, text in node.inputs.items() if parse_reference(text).node == other]
+    if not keys:
+        hint = f'wire it to an input that may be absent, such as "{other}?"'
+        return f"`{name}.quorum` names `{other}`, which does not feed `{name}`", hint
+    for key in keys:
+        if not scope.may_lack(name, key):
+            hint = f'write "{key}?", which is None where the quorum goes on without it'
+            return f"`{name}.quorum` names `{other}`, which `{name}.{key}` cannot do without", hint
+    return None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mmctl.diagnostics import nearest
 from mmctl.documents import Key
 from mmctl.pipeline.findings import ASSET, UNKNOWN_REFERENCE, Report
-from mmctl.pipeline.graph import ModelCall, StepCall, Wire
+from mmctl.pipeline.graph import Merge, ModelCall, StepCall, Wire
 from mmctl.pipeline.source import PACKAGE, Asset, PipelineSource
 from mmctl.pipeline.stepfile import StepFiles
 from mmctl.tensors import Signature, TensorSpec, TensorType
@@ -16,14 +16,27 @@ from mmctl.tensors import Signature, TensorSpec, TensorType
 
 @dataclass(frozen=True, slots=True)
 class Callee:
-    """What a node runs, typed."""
+    """What a node runs, typed; `foreach` runs it for each item of a list tensor."""
 
-    runs: ModelCall | StepCall
+    runs: ModelCall | StepCall | Merge
     takes: tuple[TensorSpec, ...]
     gives: tuple[TensorSpec, ...]
+    foreach: bool = False
+
+    @property
+    def is_own(self) -> bool:
+        """A function of the user's: it takes whatever feeds it."""
+        return isinstance(self.runs, StepCall) and self.runs.is_own
+
+    def input(self, name: str) -> TensorSpec | None:
+        return next((spec for spec in self.takes if spec.name == name), None)
 
     def output(self, name: str) -> TensorSpec | None:
         return next((spec for spec in self.gives if spec.name == name), None)
+
+    def type_of(self, spec: TensorSpec) -> TensorType:
+        """An output as others read it."""
+        return replace(spec.type, items=True) if self.foreach else spec.type
 
 
 def parse_reference(text: str) -> Wire:
@@ -38,7 +51,8 @@ class Scope:
 
     `inputs` has None for an input whose type is wrong, `callees` for a node that is wrong in
     itself; `known_nodes` also has those that could not even be read. What is wrong already is not
-    reported again by all who touch it.
+    reported again by all who touch it. `instances` has how many copies of a model run, where
+    that is known.
     """
 
     source: PipelineSource
@@ -47,6 +61,7 @@ class Scope:
     step_files: StepFiles
     inputs: Mapping[str, TensorType | None]
     known_nodes: frozenset[str]
+    instances: Mapping[str, int]
     callees: dict[str, Callee | None] = field(default_factory=dict)
 
     def callee(self, node: str) -> Callee | None:
@@ -59,7 +74,13 @@ class Scope:
             return self.inputs.get(wire.tensor)
         callee = self.callee(wire.node)
         spec = callee.output(wire.tensor) if callee else None
-        return spec.type if spec else None
+        return callee.type_of(spec) if callee and spec else None
+
+    def may_lack(self, node: str, key: str) -> bool:
+        """Whether an input, as the node writes its name, may be absent; True when unknown."""
+        callee = self.callee(node)
+        spec = callee.input(key.removesuffix("?")) if callee else None
+        return spec is None or spec.optional
 
     def wire(self, text: str, *location: Key) -> Wire | None:
         """The tensor that a reference at `location` names, or None with a finding."""

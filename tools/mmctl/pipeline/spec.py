@@ -6,16 +6,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 
 from mmctl.documents import Data, Document, Entry, Flag, load_entry
 from mmctl.errors import InvalidFiles
 from mmctl.pipeline.findings import KIND, Report
+from mmctl.pipeline.graph import Form
 from mmctl.pipeline.nodes import KINDS
-from mmctl.pipeline.nodes.base import NodeEntry
-from mmctl.triton.options import Count, Milliseconds
+from mmctl.pipeline.nodes.base import NodeEntry, TimeLimit
+from mmctl.triton.options import Count
 
 E = TypeVar("E", bound=Entry)
+
+
+def _check_fuse(value: object) -> object:
+    """One mistake is one finding: a union of types would tell each of its own."""
+    nodes = value if isinstance(value, list) else []
+    if value == "auto" or (len(nodes) > 1 and all(isinstance(node, str) for node in nodes)):
+        return value
+    raise ValueError("write `auto`, or two or more nodes: [a, b]")
 
 
 class PipelineFile(Entry):
@@ -26,11 +35,11 @@ class PipelineFile(Entry):
     nodes: Annotated[dict[str, Any], Field(min_length=1)]
     outputs: Annotated[dict[str, str], Field(min_length=1)]
     max_batch: Annotated[int, Field(ge=1, le=65536)] | None = None
-    form: Literal["ensemble", "bls", "fused"] | None = None
-    deadline_ms: Milliseconds | None = None
+    form: Form | None = None
+    deadline_ms: TimeLimit | None = None
     max_pending: Count | None = None
     provenance: Flag = False
-    fuse: Any = None
+    fuse: Annotated[tuple[str, ...] | Literal["auto"], BeforeValidator(_check_fuse)] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +109,7 @@ def _read_kind(name: str, node: Data, report: Report) -> str | None:
         KIND,
         f"`{name}` has no `model` and no `step`",
         *place,
-        hint="write what it runs: model: NAME, or step: NAME",
+        hint="write what it runs: model: NAME, step: NAME, or switch: {NODE: CONDITION}",
     )
     return None
 

@@ -14,7 +14,8 @@ from mmctl.pipeline.findings import (
 from mmctl.pipeline.scope import Scope
 from mmctl.pipeline.stepfile import Function, Returned
 
-RUNNER = "model.py"
+RUNNER = frozenset({"model.py", "item_lists.py", "step_reads.py", "step_tensors.py"})
+"""Files that lie beside the user's in the folder of a step."""
 
 
 def check_function(
@@ -31,8 +32,8 @@ def check_function(
         message = f"steps.py has no function `{name}`"
         hint = nearest(name, files.function_names())
         scope.report.add(STEP_MISSING, message, *place, hint=hint)
-    if RUNNER in files.shipped():
-        message = f"steps.py imports `{RUNNER}`, which is what Triton calls the runner of steps"
+    for taken in sorted(RUNNER & set(files.shipped())):
+        message = f"steps.py imports `{taken}`, which is the name of a file of the runner of steps"
         scope.report.add(STEP_FILE, message, *place, hint="rename that file")
     if function is not None:
         _check_parameters(node, function, {key.removesuffix("?"): key for key in inputs}, scope)

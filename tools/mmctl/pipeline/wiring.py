@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mmctl.diagnostics import nearest
 from mmctl.documents import Key
 from mmctl.pipeline.findings import (
+    ABSENT,
     DTYPE_DIFFERS,
+    LIST,
     MISSING_INPUT,
     OUTPUT_IS_INPUT,
     SHAPE_DIFFERS,
     SHAPE_OPEN,
     UNKNOWN_INPUT,
 )
-from mmctl.pipeline.graph import StepCall, Wire
+from mmctl.pipeline.graph import Wire
 from mmctl.pipeline.nodes.base import NodeEntry
+from mmctl.pipeline.nodes.switch import SwitchNode
 from mmctl.pipeline.scope import Callee, Scope
 from mmctl.pipeline.spec import PipelineFile
 from mmctl.tensors import TensorType
@@ -21,18 +26,24 @@ from mmctl.tensors import TensorType
 
 def check_inputs(name: str, node: NodeEntry, scope: Scope) -> None:
     """Findings about what is wired to a node, and what is not."""
+    if isinstance(node, SwitchNode):
+        return
     callee = scope.callee(name)
     for key, text in node.inputs.items():
         place = ("nodes", name, "inputs", key)
         wire = scope.wire(text, *place)
-        if callee is None or node.foreach is not None:
+        spec = callee.input(key.removesuffix("?")) if callee else None
+        if callee is None:
             continue
-        spec = next((s for s in callee.takes if s.name == key.removesuffix("?")), None)
         if spec is None:
             _report_unknown(name, key, node, callee, scope)
-        elif wire is not None and not _takes_anything(callee):
-            _check_wire(f"{name}.{spec.name}", wire, spec.type, scope, *place)
-    if callee is not None and node.foreach is None:
+            continue
+        if key.endswith("?") and not spec.optional:
+            message = f"`{name}` always needs `{spec.name}`: only steps of your own can do without"
+            scope.report.add_key(ABSENT, message, *place, hint=f"write `{spec.name}`")
+        if wire is not None and not callee.is_own:
+            _check_wire(f"{name}.{spec.name}", wire, spec.type, node, scope, *place)
+    if callee is not None:
         _check_missing(name, node, callee, scope)
 
 
@@ -51,10 +62,6 @@ def check_outputs(file: PipelineFile, scope: Scope) -> dict[str, Wire]:
         elif wire is not None:
             found[name] = wire
     return found
-
-
-def _takes_anything(callee: Callee) -> bool:
-    return isinstance(callee.runs, StepCall) and callee.runs.is_own
 
 
 def _report_unknown(name: str, key: str, node: NodeEntry, callee: Callee, scope: Scope) -> None:
@@ -88,11 +95,20 @@ def _check_missing(name: str, node: NodeEntry, callee: Callee, scope: Scope) -> 
         scope.report.add_key(MISSING_INPUT, message, "nodes", name)
 
 
-def _check_wire(taker: str, wire: Wire, wanted: TensorType, scope: Scope, *place: Key) -> None:
+def _check_wire(
+    taker: str, wire: Wire, wanted: TensorType, node: NodeEntry, scope: Scope, *place: Key
+) -> None:
     given = scope.type_of(wire)
     if given is None:
         return
-    message = f"`{taker}` takes {wanted}, but `{wire}` is {given}"
+    if given.items and node.foreach is None:
+        message = f"`{taker}` takes {wanted}, but `{wire}` is the list tensor {given}"
+        hint = f"run the node for each item: foreach: {wire}"
+        scope.report.add(LIST, message, *place, hint=hint)
+        return
+    what = f"an item of `{wire}`" if given.items else f"`{wire}`"
+    given = replace(given, items=False)
+    message = f"`{taker}` takes {wanted}, but {what} is {given}"
     if not given.dtype.feeds(wanted.dtype):
         hint = "Triton never casts: cast in a step, or change the producer"
         scope.report.add(DTYPE_DIFFERS, message, *place, hint=hint)

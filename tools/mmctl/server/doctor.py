@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from mmctl.errors import WorldError
+from mmctl.errors import InputError, WorldError
 from mmctl.server import machine
 from mmctl.server.docker import require_engine
 from mmctl.server.info import read_server
@@ -17,6 +17,7 @@ from mmctl.server.packages import find_installer
 from mmctl.server.ports import reserved
 from mmctl.server.pythons import WAYS_OUT, Python, Unusable, look_at_pythons
 from mmctl.server.runtime import Runtime, outdated, read_runtime, runtime_root
+from mmctl.triton.providers import check_runtimes, installed_runtimes
 from mmctl.workspace import Workspace
 
 Status = Literal["ok", "missing", "note"]
@@ -141,6 +142,15 @@ def _docker(patient: Patient) -> Check:
     return Check("docker", "ok", "an engine answers")
 
 
+def _onnxruntime(_: Patient) -> Check:
+    """Of this environment, which exports; the runtime's has its own."""
+    try:
+        check_runtimes(installed_runtimes())
+    except InputError as error:
+        return Check("onnxruntime", "missing", str(error), error.hint)
+    return Check("onnxruntime", "ok", "one at most in this environment")
+
+
 def _judge(name: str, problem: str | None, fine: str, hint: str) -> Check:
     return Check(name, "missing", problem, hint) if problem else Check(name, "ok", fine)
 
@@ -156,4 +166,5 @@ CHECKS: tuple[Callable[[Patient], Check], ...] = (
     _ports,
     _runtime,
     _docker,
+    _onnxruntime,
 )

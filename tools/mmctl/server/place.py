@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,6 +72,19 @@ def models_with_warm_up(served: Path) -> tuple[str, ...]:
             for config in _configs(served / name)
         )
     )
+
+
+def calls_at_once(served: Path) -> int:
+    """Calls that one instance of a pipeline in the bls form may have under way, the most of all
+    plans in a tree; 0 without any.
+    """
+    found = [0]
+    for path in served.glob("*/*/plan.json"):
+        # What cannot be read is the user's own, and whatever it is, no plan of ours.
+        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            plan = json.loads(path.read_text())
+            found.append(sum(node.get("max_in_flight", 0) for node in plan["nodes"]))
+    return max(found)
 
 
 def _configs(model: Path) -> list[Path]:

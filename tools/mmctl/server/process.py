@@ -20,7 +20,13 @@ from mmctl.server.guard import Guard
 from mmctl.server.info import EMBEDDED, ServerInfo, info_path, write_server
 from mmctl.server.launch import Launch
 from mmctl.server.log import find_failures, find_loading, find_reason
-from mmctl.server.place import Place, make_place, model_folders, models_with_warm_up
+from mmctl.server.place import (
+    Place,
+    calls_at_once,
+    make_place,
+    model_folders,
+    models_with_warm_up,
+)
 from mmctl.server.ports import HOST, reserved
 from mmctl.server.runtime import Runtime, check_numpy
 from mmctl.server.stubs import StubWatch, read_stubs
@@ -81,13 +87,14 @@ class EmbeddedTriton:
         metrics: int = 0,
         complete_configs: bool = False,
         config_name: str | None = None,
-        bls_threads: int = BLS_THREADS,
+        reload_dead: bool = True,
         say: Say = lambda _: None,
     ) -> Self:
         """Start the embedded Triton on a tree and wait until it has tried to load every model.
 
         Port 0 takes any free one. A private server is for this process alone: commands that look
         for the target's server do not find it. Models that do not load are in `failures()`.
+        `reload_dead`: a Python model whose process died is loaded again.
         Raises WorldError when a port is in use or Triton dies, InputError when the target has a
         server already.
         """
@@ -98,12 +105,12 @@ class EmbeddedTriton:
             options = Options(
                 complete_configs=complete_configs,
                 config_name=config_name,
-                bls_threads=bls_threads,
+                bls_threads=max(BLS_THREADS, calls_at_once(place.served)),
                 otlp_url=f"http://{HOST}:{ports[3]}/v1/traces",
             )
             addresses = Addresses(HOST, *ports[:3])
             launch = wheel_launch(runtime, place.served, addresses, options)
-            return cls._run(place, launch, addresses, ports[3], say)
+            return cls._run(place, launch, addresses, ports[3], say, reload_dead=reload_dead)
 
     @classmethod
     def start_in_docker(
@@ -118,7 +125,6 @@ class EmbeddedTriton:
         metrics: int = 0,
         complete_configs: bool = False,
         config_name: str | None = None,
-        bls_threads: int = BLS_THREADS,
         say: Say = lambda _: None,
     ) -> Self:
         """The same in NVIDIA's container, which needs an engine; see `start`."""
@@ -128,7 +134,7 @@ class EmbeddedTriton:
         options = Options(
             complete_configs=complete_configs,
             config_name=config_name,
-            bls_threads=bls_threads,
+            bls_threads=max(BLS_THREADS, calls_at_once(place.served)),
             otlp_url=docker_otlp_url(ports[3]),
         )
         launch = docker_launch(image, place.served, addresses, options)
@@ -201,13 +207,23 @@ class EmbeddedTriton:
             self._raise_death(error)
 
     @classmethod
-    def _run(cls, place: Place, launch: Launch, addresses: Addresses, otlp: int, say: Say) -> Self:
+    def _run(
+        cls,
+        place: Place,
+        launch: Launch,
+        addresses: Addresses,
+        otlp: int,
+        say: Say,
+        *,
+        reload_dead: bool = True,
+    ) -> Self:
         count = len(model_folders(place.served))
         say(f"starting Triton {launch.release} with {count} model{'' if count == 1 else 's'}")
         server = cls(place, launch, addresses, otlp, say)
         try:
             server._wait_until_live()
-            server._begin_watch()
+            if reload_dead:
+                server._begin_watch()
             if place.state:
                 write_server(place.state, place.target, server.info)
         except BaseException:

@@ -83,6 +83,8 @@ class StubWatch:
         self._thread = Thread(target=self._run, name="stub watch", daemon=True)
 
     def start(self) -> None:
+        """A stub that dies right now is missed at the first round already."""
+        self._known = read_stubs(self._server)
         self._thread.start()
 
     def stop(self) -> None:

@@ -16,6 +16,7 @@ from mmctl.server.info import EMBEDDED, read_server
 from mmctl.server.install import ensure_runtime
 from mmctl.server.process import EmbeddedTriton
 from mmctl.server.runtime import Runtime, precompile
+from mmctl.serving.servable import without_images
 from mmctl.workspace import Target, Workspace
 
 Say = Callable[[str], None]
@@ -70,7 +71,8 @@ def prepare(
     def compile_shipped(folders: Sequence[Path]) -> None:
         precompile(runtime, folders)
 
-    tree = materialise(workspace, built.models, root, precompile=compile_shipped, live=live)
+    models = without_images(workspace, built.models, names, say)
+    tree = materialise(workspace, models, root, precompile=compile_shipped, live=live)
     return Prepared(runtime, built, tree)
 
 
@@ -98,7 +100,7 @@ def private_server(
     workspace: Workspace, names: Sequence[str], say: Say
 ) -> Iterator[PrivateConnection]:
     """An embedded Triton for this command alone, on free ports and a tree of its own."""
-    with _private_tree(workspace) as root:
+    with private_tree(workspace) as root:
         prepared = prepare(workspace, names, root, say)
         with EmbeddedTriton.start(
             prepared.runtime,
@@ -113,7 +115,7 @@ def private_server(
 
 
 @contextmanager
-def _private_tree(workspace: Workspace) -> Iterator[Path]:
+def private_tree(workspace: Workspace) -> Iterator[Path]:
     """A folder for this process; those of processes that died are cleared away."""
     for old in workspace.served("x").parent.glob("private-*"):
         if not Path(f"/proc/{old.name.removeprefix('private-')}").exists():

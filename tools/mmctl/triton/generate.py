@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from mmctl.errors import InputError
 from mmctl.tensors import Signature, TensorSpec
+from mmctl.triton.acceleration import engine_warmup, gpu_accelerators
 from mmctl.triton.config import (
     Accelerator,
     ConfigTensor,
     DynamicBatching,
     InstanceGroup,
+    Kind,
     ModelConfig,
     Optimization,
     QueuePolicy,
@@ -18,39 +21,58 @@ from mmctl.triton.config import (
     WarmupInput,
 )
 from mmctl.triton.options import (
-    AcceleratorEntry,
     Batching,
     Instances,
     OptimizationEntry,
     ServingOptions,
     WarmupEntry,
 )
+from mmctl.triton.releases import Release
 
 GPU_PROFILE = "gpu"
+NPU_PROFILE = "npu"
 
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """Which backend runs a model and whether it can use a GPU."""
+    """Which backend runs a model and whether it can use a GPU.
+
+    `image` ends the name of the only container images that have what the model needs; such a model
+    batches by itself and is alone in deciding on GPUs.
+    """
 
     platform: str = ""
     backend: str = ""
     filename: str = ""
     uses_gpu: bool = False
+    kind: Kind | None = None
+    image: str = ""
 
 
 ONNX = Backend(platform="onnxruntime_onnx", filename="model.onnx", uses_gpu=True)
+TENSORRT = Backend(platform="tensorrt_plan", filename="model.plan", uses_gpu=True, kind="KIND_GPU")
 PYTHON = Backend(backend="python", filename="model.py")
+VLLM = Backend(backend="vllm", kind="KIND_MODEL", image="vllm-python-py3")
+TRTLLM = Backend(backend="python", image="trtllm-python-py3")
 
 
 def configs_for(
-    name: str, signature: Signature, backend: Backend, options: ServingOptions
+    name: str,
+    signature: Signature,
+    backend: Backend,
+    options: ServingOptions,
+    *,
+    gpu: Backend | None = None,
+    releases: Sequence[Release] = (),
 ) -> dict[str, ModelConfig]:
-    """Configs by path inside the model's folder: `config.pbtxt`, and `configs/gpu.pbtxt` when the
-    user asked for GPU instances. The default one loads on any machine.
+    """Configs by path inside the model's folder: `config.pbtxt`, and one in `configs/` for GPUs and
+    NPUs when the user asked for them. The default one loads on any machine, unless the model is
+    for GPUs only.
 
-    `signature.max_batch` decides batching: 0 makes a model without batch axis. Raises InputError
-    when the response cache would answer wrongly (its key leaves out shapes and outputs).
+    `gpu` serves the GPU profile where it differs from the CPU's; `releases` are the Tritons that
+    serve it. `signature.max_batch` decides batching: 0 makes a model without batch axis. Raises
+    InputError when the response cache would answer wrongly (its key leaves out shapes and outputs),
+    and for an accelerator that the GPU profile cannot have.
     """
     config = ModelConfig(
         name=name,
@@ -74,10 +96,58 @@ def configs_for(
         response_cache=options.response_cache and _cacheable(name, signature),
     )
     configs = {"config.pbtxt": config}
-    if options.instances.gpu is not None:
-        group = InstanceGroup(options.instances.gpu, "KIND_GPU", options.instances.devices)
-        configs[f"configs/{GPU_PROFILE}.pbtxt"] = replace(config, instances=(group,))
+    if backend.kind is None and _wants_gpu(options, gpu):
+        made = _gpu_config(config, signature, gpu or backend, options, releases)
+        configs[f"configs/{GPU_PROFILE}.pbtxt"] = made
+    if options.optimization and options.optimization.npu:
+        configs[f"configs/{NPU_PROFILE}.pbtxt"] = _npu_config(config, options.optimization)
     return configs
+
+
+def _wants_gpu(options: ServingOptions, gpu: Backend | None) -> bool:
+    accelerated = options.optimization is not None and options.optimization.gpu
+    return bool(options.instances.gpu or accelerated or gpu)
+
+
+def _gpu_config(
+    config: ModelConfig,
+    signature: Signature,
+    backend: Backend,
+    options: ServingOptions,
+    releases: Sequence[Release],
+) -> ModelConfig:
+    """The CPU's config with what a GPU has of its own."""
+    accelerators = gpu_accelerators(config.name, signature, backend.filename, options, releases)
+    if backend == TENSORRT and accelerators:
+        raise InputError(
+            f"{config.name}: `optimization: gpu` is for ONNX Runtime, which no `engine` runs in",
+            hint="keep one of the two",
+        )
+    group = InstanceGroup(options.instances.gpu or 1, "KIND_GPU", options.instances.devices)
+    made = replace(
+        config,
+        platform=backend.platform,
+        default_model_filename=backend.filename,
+        instances=(group,),
+    )
+    if backend == TENSORRT:
+        return replace(made, optimization=None)
+    if not accelerators:
+        return made
+    warmup = engine_warmup(options)
+    return replace(
+        made,
+        optimization=replace(made.optimization or Optimization(), gpu=accelerators),
+        warmups=(_warmup("engine", warmup, signature),) if warmup else made.warmups,
+    )
+
+
+def _npu_config(config: ModelConfig, entry: OptimizationEntry) -> ModelConfig:
+    """Triton knows CPUs and GPUs: an NPU is an accelerator of instances on the CPU."""
+    npu = tuple(Accelerator(one.name, one.parameters) for one in entry.npu)
+    group = InstanceGroup(config.instances[0].count, "KIND_CPU")
+    made = config.optimization or Optimization()
+    return replace(config, instances=(group,), optimization=replace(made, cpu=(*npu, *made.cpu)))
 
 
 def config_tensor(spec: TensorSpec) -> ConfigTensor:
@@ -105,19 +175,21 @@ def default_instances(instances: Instances, backend: Backend) -> InstanceGroup:
 
     KIND_AUTO runs on the GPU where there is one; who says `cpu` gets the CPU.
     """
+    if backend.kind == "KIND_GPU":
+        return InstanceGroup(instances.gpu or 1, backend.kind, instances.devices)
+    if backend.kind is not None:
+        return InstanceGroup(1, backend.kind)
     if instances.cpu is None and backend.uses_gpu:
         return InstanceGroup(1, "KIND_AUTO")
     return InstanceGroup(instances.cpu or 1, "KIND_CPU")
 
 
 def _optimization(entry: OptimizationEntry | None) -> Optimization | None:
-    if entry is None:
+    """What a CPU has; None where the user said nothing for it."""
+    if entry is None or (entry.graph_level is None and not entry.cpu):
         return None
-    return Optimization(entry.graph_level, _accelerators(entry.gpu), _accelerators(entry.cpu))
-
-
-def _accelerators(entries: tuple[AcceleratorEntry, ...]) -> tuple[Accelerator, ...]:
-    return tuple(Accelerator(entry.name, entry.parameters) for entry in entries)
+    cpu = tuple(Accelerator(one.name, one.parameters) for one in entry.cpu)
+    return Optimization(entry.graph_level, cpu=cpu)
 
 
 def _warmup(name: str, entry: WarmupEntry, signature: Signature) -> Warmup:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from mmctl.documents import Entry, Flag
+from mmctl.triton.providers import Side, provider_problem
 
 Preset = Literal["latency", "throughput", "none"]
 Milliseconds = Annotated[float, Field(ge=0, le=3_600_000)]
@@ -54,18 +55,53 @@ class Instances(Entry):
 
 
 class AcceleratorEntry(Entry):
-    """`{name: tensorrt, parameters: {precision_mode: FP16}}`."""
+    """`{name: tensorrt, parameters: {trt_cuda_graph_enable: "1"}}`, by a name of `PROVIDERS`."""
 
-    name: Literal["tensorrt", "cuda", "openvino", "auto_mixed_precision"]
+    name: str
     parameters: dict[str, str] = Field(default_factory=dict)
 
 
 class OptimizationEntry(Entry):
-    """Triton's `optimization` for the ONNX Runtime backend."""
+    """Triton's `optimization` for the ONNX Runtime backend; `gpu` and `npu` are for profiles of
+    their own, so that the default config loads on any machine.
+    """
 
     graph_level: Annotated[int, Field(ge=-1, le=2)] | None = None
     gpu: tuple[AcceleratorEntry, ...] = ()
     cpu: tuple[AcceleratorEntry, ...] = ()
+    npu: tuple[AcceleratorEntry, ...] = ()
+
+    @model_validator(mode="after")
+    def _triton_knows_them(self) -> OptimizationEntry:
+        sides: tuple[tuple[Side, tuple[AcceleratorEntry, ...]], ...]
+        sides = (("gpu", self.gpu), ("cpu", self.cpu), ("npu", self.npu))
+        for side, entries in sides:
+            for entry in entries:
+                if problem := provider_problem(entry.name, side, entry.parameters):
+                    raise ValueError(problem)
+        return self
+
+
+Axis = Annotated[int, Field(ge=1)]
+
+
+class ShapeRange(Entry):
+    """Sizes that an input with free axes has: least, usual and largest, without the batch axis."""
+
+    min: tuple[Axis, ...]
+    opt: tuple[Axis, ...]
+    max: tuple[Axis, ...]
+
+    @model_validator(mode="after")
+    def _ascends(self) -> ShapeRange:
+        if not len(self.min) == len(self.opt) == len(self.max):
+            raise ValueError("`min`, `opt` and `max` differ in their number of axes")
+        if any(
+            not low <= usual <= high
+            for low, usual, high in zip(self.min, self.opt, self.max, strict=True)
+        ):
+            raise ValueError("`min`, `opt` and `max` do not ascend in every axis")
+        return self
 
 
 class WarmupEntry(Entry):
@@ -86,5 +122,7 @@ class ServingOptions(Entry):
     parameters: dict[str, str] = Field(default_factory=dict)
     warmup: tuple[WarmupEntry, ...] = ()
     response_cache: Flag = False
+    shapes: dict[str, ShapeRange] = Field(default_factory=dict)
+    """By input: what TensorRT makes engines for, where axes are free."""
     labels: dict[str, str] = Field(default_factory=dict)
     """Label file by output name; the file lies in the model's folder."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from mmctl.errors import InputError
 
@@ -53,3 +54,106 @@ def parse_release(text: str) -> Release:
     if release < Release(23, 10):
         raise InputError(f"Triton {text} is older than {OLDEST}, the oldest that mmctl knows")
     return release
+
+
+Version = tuple[int, ...]
+"""A version of TensorRT, as far as it is known: `10.13` is `(10, 13)`."""
+
+Verdict = Literal["fits", "differs", "unsure"]
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """What NVIDIA's `-py3` image of a release holds; TensorRT comes from the image of `upstream`.
+
+    `tensorrt` are the versions that it may have: one where somebody wrote it down, which `checked`
+    says, and else those of the months around it.
+    """
+
+    release: str
+    upstream: str
+    tensorrt: tuple[str, ...]
+    checked: bool
+    onnxruntime: str
+
+    @property
+    def versions(self) -> tuple[Version, ...]:
+        return tuple(parse_version(text) for text in self.tensorrt)
+
+
+IMAGES: dict[str, Image] = {
+    row.release: row
+    for row in (
+        Image("24.10", "24.10", ("10.5",), True, "1.19.2"),
+        Image("24.11", "24.11", ("10.6",), False, "1.19.2"),
+        Image("24.12", "24.12", ("10.7",), False, "1.20.1"),
+        Image("25.01", "25.01", ("10.8.0.43",), True, "1.20.1"),
+        Image("25.02", "25.02", ("10.8.0.43",), False, "1.20.1"),
+        Image("25.03", "25.03", ("10.9",), True, "1.21.0"),
+        Image("25.04", "25.04", ("10.9",), True, "1.21.0"),
+        Image("25.05", "25.05", ("10.10",), False, "1.22.0"),
+        Image("25.06", "25.06", ("10.11.0.33",), True, "1.22.0"),
+        Image("25.07", "25.07", ("10.11", "10.12", "10.13"), False, "1.22.0"),
+        Image("25.08", "25.08", ("10.13.2",), False, "1.23.0"),
+        Image("25.09", "25.09", ("10.13.3",), False, "1.23.0"),
+        Image("25.10", "25.10", ("10.13.3",), True, "1.23.1"),
+        Image("25.11", "25.11", ("10.14.1",), True, "1.23.2"),
+        Image("25.12", "25.12", ("10.14.1",), True, "1.23.2"),
+        Image("26.01", "26.01", ("10.14", "10.15"), False, "1.23.2"),
+        Image("26.02", "26.02", ("10.15",), False, "1.24.1"),
+        Image("26.03", "26.03", ("10.16.0.72",), True, "1.24.2"),
+        Image("26.04", "26.04", ("10.16.1",), True, "1.24.4"),
+        Image("26.05", "26.04", ("10.16.1.11",), True, "1.24.4"),
+        Image("26.06", "26.05", ("10.16.1", "11.0.0.114"), False, "1.24.4"),
+        Image("26.07", "26.07", ("11.1.0.106",), True, "1.27.0"),
+        Image("26.08", "26.08", ("11.2.1.2",), True, "1.28.0"),
+        Image("26.09", "26.09", ("11.3", "11.4"), False, ""),
+        Image("26.10", "26.10", ("11.3", "11.4"), False, ""),
+    )
+}
+"""A hint, not an authority: the month of TensorRT's image and of Triton's need not agree. The
+image knows: `dpkg-query -W 'libnvinfer*'` in the container.
+"""
+
+
+def parse_version(text: str) -> Version:
+    """`10.13.3` -> (10, 13, 3). Raises InputError for other text."""
+    parts = text.split(".")
+    if not 2 <= len(parts) <= 4 or not all(part.isdigit() for part in parts):
+        raise InputError(f"`{text}` is not a TensorRT version", hint='write it as in "10.13.3"')
+    return tuple(int(part) for part in parts)
+
+
+def render_version(version: Version) -> str:
+    return ".".join(str(part) for part in version)
+
+
+def tensorrt_in(release: Release) -> str:
+    """For people: which TensorRT the release has, and how sure that is."""
+    row = IMAGES.get(str(release))
+    if row is None:
+        return "a TensorRT that mmctl does not know"
+    names = " or ".join(row.tensorrt)
+    return f"TensorRT {names}" if row.checked else f"TensorRT {names} (likely, not checked)"
+
+
+def fits_release(version: Version, release: Release) -> Verdict:
+    """Whether an engine of this TensorRT loads in the release: it wants the very same version."""
+    row = IMAGES.get(str(release))
+    if row is None or not row.checked:
+        return "unsure"
+    return "fits" if any(same_version(version, known) for known in row.versions) else "differs"
+
+
+def same_version(one: Version, other: Version) -> bool:
+    """Equal as far as both are known."""
+    return all(a == b for a, b in zip(one, other, strict=False))
+
+
+def has_precision_flags(release: Release) -> bool:
+    """Whether every TensorRT that the release may have takes precision as a flag, as 11 does not.
+
+    False where mmctl does not know.
+    """
+    row = IMAGES.get(str(release))
+    return row is not None and all(version < (11,) for version in row.versions)

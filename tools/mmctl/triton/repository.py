@@ -13,6 +13,7 @@ from mmctl.errors import InputError
 from mmctl.files import render_json
 from mmctl.tensors import Signature, TensorSpec, parse_type
 from mmctl.triton.config import ModelConfig
+from mmctl.triton.recipe import MergeRecipe
 
 SCHEMA = 1
 LOCK = "model.lock"
@@ -50,7 +51,7 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class GeneratedModel:
-    """A model folder that the compiler makes; it holds only small files.
+    """A model folder that the compiler makes; it holds only small files, or a merged model.
 
     `files` go into the version folder, by path inside it. `configs` maps paths inside the model's
     folder to configs, unpinned. `calls` names the models it calls. `own_key` is the SHA-256 over
@@ -66,16 +67,31 @@ class GeneratedModel:
     calls: tuple[str, ...] = ()
     resources: Mapping[str, Resource] = field(default_factory=dict)
     """Files of model packages, by path inside the version folder."""
+    plans: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """JSON files, by path, that also say which version of each called model is meant: `pinned`
+    makes them files."""
+    merge: MergeRecipe | None = None
+    """What the version's model.onnx is made of, when it is built."""
+
+    def pinned(self, calls: Mapping[str, int], digests: Mapping[str, str]) -> GeneratedModel:
+        """With `pins` (version) and `digests` (build key) of the called models in its plans."""
+        known = {"pins": dict(calls), "digests": dict(digests)}
+        made = {path: render_json({**p, **known}).encode() for path, p in self.plans.items()}
+        return replace(self, files={**self.files, **made}, plans={})
 
     @property
     def file_digests(self) -> dict[str, str]:
         """SHA-256 of what the compiler itself makes; packages are pinned by their own hashes."""
-        return {path: hashlib.sha256(content).hexdigest() for path, content in self.files.items()}
+        return file_digests(self.files)
 
     @property
     def lock_signature(self) -> Signature:
         """The signature as a lock keeps it: with or without a batch axis, not how large."""
         return replace(self.signature, max_batch=min(self.signature.max_batch, 1))
+
+
+def file_digests(files: Mapping[str, bytes]) -> dict[str, str]:
+    return {path: hashlib.sha256(content).hexdigest() for path, content in files.items()}
 
 
 def read_lock(folder: Path) -> Lock | None:

@@ -18,23 +18,18 @@ torch, numpy and random are seeded before the call, so that equal sources give e
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
-import random
-import sys
-import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from mmctl.errors import InputError
 from mmctl.exporters.base import Exported, Function, Place, Say, Source, Task, TensorName
+from mmctl.exporters.functions import failed_in, load_function, seed
 from mmctl.exporters.onnx_file import prove_and_save
 from mmctl.exporters.packages import pin_of, require_fetched
 from mmctl.exporters.resources import existing_file, own_files
-from mmctl.exporters.samples import SEED, Example
+from mmctl.exporters.samples import Example
 from mmctl.exporters.tracing import trace
 from mmctl.tensors import Array
 
@@ -69,37 +64,15 @@ class TorchSource(Source):
 
 def _build(file: Path, name: str, packages: Path) -> Any:
     """Run the user's function. Raises InputError with its own file and line when it fails."""
-    import torch
+    import torch  # noqa: F401  # is seeded when it is there
 
-    random.seed(SEED)
-    np.random.seed(SEED)
-    torch.manual_seed(SEED)
-    sys.dont_write_bytecode = True
-    sys.path.insert(0, str(file.parent))
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[file.stem] = module
+    seed()
+    function = load_function(file, name)
     try:
-        spec.loader.exec_module(module)
-        function = getattr(module, name, None)
-        if not callable(function):
-            raise InputError(f"{file.name} has no function `{name}`")
         takes = inspect.signature(function).parameters
         return function(packages) if takes else function()
-    except InputError:
-        raise
     except Exception as error:  # the user's code may raise anything
-        raise InputError(f"{_place_in(file, error)}: {type(error).__name__}: {error}") from error
-
-
-def _place_in(file: Path, error: Exception) -> str:
-    """The line of the user's file that was running, or that does not parse."""
-    if isinstance(error, SyntaxError):
-        return f"{file.name}:{error.lineno}"
-    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(file)]
-    return f"{file.name}:{lines[-1]}" if lines else file.name
+        raise failed_in(file, error) from error
 
 
 def _read_built(built: Any, function: str, *, batched: bool) -> tuple[Any, Example]:

@@ -1,4 +1,4 @@
-"""What every node kind has in common: inputs, and the policies of design 5."""
+"""What every node kind has in common: inputs, and the policies of a node."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from mmctl.documents import Entry, Flag
-from mmctl.triton.options import Count, Milliseconds
+from mmctl.triton.options import Count
 
-Retries = Annotated[int, Field(ge=0, le=100)]
+TimeLimit = Annotated[float, Field(gt=0, le=3_600_000)]
+"""Milliseconds; 0 would leave no time at all."""
+
+ConditionText = Annotated[str, Field(max_length=500)]
 
 
-class Quorum(Entry):
+class QuorumEntry(Entry):
     """`{need: 2, of: [a, b, c]}`: go on when two of three nodes have answered."""
 
     need: Count
@@ -23,27 +26,13 @@ class NodeEntry(Entry):
     """Fields are the keys of the YAML entry. `inputs` maps the callee's names to references."""
 
     inputs: dict[str, str] = Field(default_factory=dict)
-    timeout_ms: Milliseconds | None = None
-    retries: Retries = 0
+    timeout_ms: TimeLimit | None = None
+    retries: Annotated[int, Field(ge=0, le=100)] = 0
     on_error: Any = "fail"
     required: Flag = True
-    hedge_ms: Milliseconds | None = None
-    quorum: Quorum | None = None
-    when: Annotated[str, Field(max_length=500)] | None = None
+    hedge_ms: TimeLimit | None = None
+    quorum: QuorumEntry | None = None
+    when: ConditionText | None = None
     foreach: str | None = None
     after: tuple[str, ...] = ()
-
-
-POLICIES = ("timeout_ms", "retries", "on_error", "required", "hedge_ms", "quorum", "when",
-            "foreach", "after")  # fmt: skip
-"""Keys that only a form with a runner can keep."""
-
-
-def policies_used(node: NodeEntry) -> list[str]:
-    """Policies that differ from what an ensemble does anyway."""
-    fields = type(node).model_fields
-    return [
-        name
-        for name in POLICIES
-        if getattr(node, name) != fields[name].get_default(call_default_factory=True)
-    ]
+    max_in_flight: Annotated[int, Field(ge=1, le=256)] | None = None

@@ -64,12 +64,17 @@ def resolve_step(name: str, node: StepNode, scope: Scope) -> Callee | None:
     return callee if callee is not None and _is_in_numpy(name, callee, scope) else None
 
 
-def fed_types(node: NodeEntry, scope: Scope) -> dict[str, TensorType | None]:
-    """Types by input, of what feeds the node; None where that is not known."""
-    return {
-        key.removesuffix("?"): scope.type_of(parse_reference(text))
-        for key, text in node.inputs.items()
-    }
+def fed_types(node: StepNode, scope: Scope) -> dict[str, TensorType | None]:
+    """Types by input, of what feeds the node; None where that is not known.
+
+    Of a list tensor only a step of the user's sees more than one item, and only without `foreach`.
+    """
+    whole = isinstance(node.step, str) and node.foreach is None
+    found = {}
+    for key, text in node.inputs.items():
+        kind = scope.type_of(parse_reference(text))
+        found[key.removesuffix("?")] = kind if kind is None or whole else replace(kind, items=False)
+    return found
 
 
 def _own_step(name: str, node: StepNode, function: str, scope: Scope) -> Callee | None:

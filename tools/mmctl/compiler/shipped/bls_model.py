@@ -1,0 +1,169 @@
+"""The `model.py` of a pipeline in the bls form: runs the graph in plan.json and keeps its policies.
+
+`execute` hands each request to a `Run` and returns at once; answers leave through the response
+sender, so that one instance serves many requests side by side. A call blocks a thread of the
+runner's own pool, never more than `max_in_flight` for one node: a dead model fills its own slots
+and no others. This file is all that knows of Triton.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:  # in a model's folder the files lie side by side, without a package
+    from mmctl.compiler.shipped.bls_calls import NodeError, error_of
+    from mmctl.compiler.shipped.bls_plan import Node, Plan
+    from mmctl.compiler.shipped.bls_run import Call, Runner
+    from mmctl.compiler.shipped.bls_values import Arrays, Held, array_of
+else:
+    from bls_calls import NodeError, error_of
+    from bls_plan import Node, Plan
+    from bls_run import Call, Runner
+    from bls_values import Arrays, Held, array_of
+
+TRY_LATER = ("unavailable", "unhealthy", "saturated")
+"""Errors that a caller may try again: they leave as UNAVAILABLE."""
+
+
+class TritonPythonModel:
+    """The face that Triton's Python backend asks for."""
+
+    def initialize(self, args: Mapping[str, str]) -> None:
+        data = json.loads((Path(__file__).parent / "plan.json").read_text(encoding="utf-8"))
+        self.plan = Plan(data)
+        self.runner = Runner(self.plan)
+        self.answers_late = data["answers_late"]
+
+    def execute(self, requests: list[Any]) -> Any:
+        if not self.answers_late:
+            return self._execute_together(requests)
+        for request in requests:
+            self._begin(request, _sender(request))
+        return None
+
+    async def _execute_together(self, requests: list[Any]) -> list[Any]:
+        """Before 24.06 `execute` returns the answers: an instance serves one batch at a time."""
+        loop = asyncio.get_running_loop()
+        futures = [loop.create_future() for _ in requests]
+        for request, future in zip(requests, futures, strict=True):
+            self._begin(request, _setter(loop, future))
+        return list(await asyncio.gather(*futures))
+
+    def _begin(self, request: Any, send: Callable[[Any], None]) -> None:
+        """Start a request; `send` takes its InferenceResponse, exactly once."""
+        try:
+            self._start(request, send)
+        except Exception as problem:  # noqa: BLE001 - whatever it is, the request is answered
+            send(_response(self.plan, error_of(problem), request))
+
+    def _start(self, request: Any, send: Callable[[Any], None]) -> None:
+        plan = self.plan
+        held = {tensor.name(): Held(tensor) for tensor in request.inputs()}
+        batch = held[plan.inputs[0].name].shape[0] if plan.batched else 1
+        inputs: Arrays = {
+            t.name: held[t.name] if plan.batched else held[t.name].array()[None]
+            for t in plan.inputs
+        }
+        # The request is kept until its answer has left: its tensors lie in its shared memory.
+        self.runner.start(
+            inputs,
+            batch,
+            request.requested_output_names(),
+            _caller(request),
+            lambda outcome: send(_response(plan, outcome, request)),
+        )
+
+
+def _sender(request: Any) -> Callable[[Any], None]:
+    import triton_python_backend_utils as pb_utils
+
+    sender = request.get_response_sender()
+    final = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+    return lambda response: sender.send(response, flags=final)
+
+
+def _setter(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any]) -> Callable[[Any], None]:
+    def send(response: Any) -> None:
+        loop.call_soon_threadsafe(future.set_result, response)
+
+    return send
+
+
+def _response(plan: Plan, outcome: Any, _request: Any) -> Any:
+    import triton_python_backend_utils as pb_utils
+
+    if isinstance(outcome, NodeError):
+        error = pb_utils.TritonError(str(outcome), _code(outcome, pb_utils))
+        return pb_utils.InferenceResponse(output_tensors=[], error=error)
+    tensors = [
+        _tensor(name, value if plan.batched else array_of(value)[0])
+        for name, value in outcome.items()
+    ]
+    return pb_utils.InferenceResponse(output_tensors=tensors)
+
+
+def _code(error: NodeError, pb_utils: Any) -> Any:
+    if error.kind in TRY_LATER:
+        return pb_utils.TritonError.UNAVAILABLE
+    return pb_utils.TritonError.INTERNAL if error.code is None else error.code
+
+
+def _tensor(name: str, value: Any) -> Any:
+    """A Triton tensor; the very one that came when it has that name already."""
+    import triton_python_backend_utils as pb_utils
+
+    if isinstance(value, Held) and value.tensor.name() == name:
+        return value.tensor
+    return pb_utils.Tensor(name, np.ascontiguousarray(array_of(value)))
+
+
+def _caller(request: Any) -> Call:
+    """How the nodes of this request call models: its trace and parameters go along."""
+    import triton_python_backend_utils as pb_utils
+
+    passed: dict[str, Any] = {"trace": request.trace()}
+    if parameters := json.loads(request.parameters() or "{}"):
+        passed["parameters"] = parameters
+
+    def call(node: Node, inputs: Arrays, timeout_us: int) -> Arrays:
+        inference = pb_utils.InferenceRequest(
+            model_name=node.model,
+            model_version=node.version,
+            requested_output_names=node.wanted,
+            inputs=[_tensor(name, value) for name, value in inputs.items()],
+            timeout=timeout_us,
+            **passed,
+        )
+        try:
+            response = inference.exec()
+        except pb_utils.TritonModelException as error:
+            raise NodeError(_plain(str(error)), _kind(str(error), None)) from None
+        if response.has_error():
+            problem = response.error()
+            message, code = problem.message(), problem.code()
+            raise NodeError(_plain(message), _kind(message, code), code)
+        return {tensor.name(): Held(tensor) for tensor in response.output_tensors()}
+
+    return call
+
+
+def _kind(message: str, code: Any) -> str:
+    """What went wrong, as far as Triton's words tell it."""
+    import triton_python_backend_utils as pb_utils
+
+    if "is not healthy" in message:
+        return "unhealthy"
+    if code == pb_utils.TritonError.UNAVAILABLE or "is not ready" in message:
+        return "unavailable"
+    return "error"
+
+
+def _plain(message: str) -> str:
+    """Without what Triton puts before the reason."""
+    return message.removeprefix("Failed for execute the inference request. ").strip()
