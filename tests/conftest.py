@@ -1,5 +1,6 @@
 """Fixtures that every kind of test may use."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,14 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden")
+
+
+def pytest_configure() -> None:
+    """Interrupts work in tests and in what they start, also where a shell runs all of this in the
+    background and has switched them off.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 ROOMS = ("unit", "contract", "cli", "exports", "live")

@@ -101,3 +101,11 @@ def test_without_the_libraries_the_extra_is_named(
 )
 def test_options_out_of_range_are_wrong_input(net: Path, run: Run, words: tuple[str, ...]) -> None:
     assert run(*words)[0] == 2
+
+
+def test_a_folder_is_no_report_which_is_told_before_anything_is_measured(
+    net: Path, run: Run
+) -> None:
+    assert run("net", "--html", str(net)) == (
+        2, "", f"error: {net} is a folder\n\nhint: name the file: `--html {net}/report.html`\n",
+    )  # fmt: skip

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
+import shutil
 import sys
 import textwrap
 from collections.abc import Callable
@@ -14,6 +16,7 @@ import pytest
 from model_folders import export_here as export_in_process
 from model_folders import write_model
 
+from mmctl.exporters import export_model
 from mmctl.exporters.base import Exported
 from mmctl.exporters.packages import require_fetched, resolve
 from mmctl.tensors import Array
@@ -49,21 +52,34 @@ def fetched(root: Path, workspace: Path) -> Workspace:
 
 
 @pytest.fixture(scope="session")
-def minilm(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The FP32 file of the checkout's MiniLM."""
+def exported(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The FP32 file of a model of the checkout, exported once."""
     checkout = read_workspace(root)
     require_fetched(checkout)
-    space = tmp_path_factory.mktemp("minilm")
+    space = tmp_path_factory.mktemp("exported")
     (space / "mmctl.yaml").write_text("targets: {}\n")
     (space / ".mmctl").mkdir()
     (space / ".mmctl" / "packages").symlink_to(checkout.packages)
-    folder = checkout.models / "minilm"
-    source = write_model(space, "minilm", (folder / "model.yaml").read_text())
-    (space / "model_repository" / "packages.txt").write_bytes(
-        (checkout.models / "packages.txt").read_bytes()
-    )
-    export_in_process(source, "minilm", space / "out")
-    return space / "out" / "model.onnx"
+    models = space / "model_repository"
+    models.mkdir()
+    shutil.copy(checkout.models / "packages.txt", models)
+
+    @functools.cache
+    def export(name: str) -> Path:
+        written = [p for p in (checkout.models / name).iterdir() if p.suffix in (".py", ".npz")]
+        model = write_model(space, name, (checkout.models / name / "model.yaml").read_text())
+        for path in written:
+            shutil.copy(path, models / name)
+        version = export_model(model, name, say=print).version
+        return models / name / str(version) / "model.onnx"
+
+    return export
+
+
+@pytest.fixture(scope="session")
+def minilm(exported: Callable[[str], Path]) -> Path:
+    """The FP32 file of the checkout's MiniLM."""
+    return exported("minilm")
 
 
 @pytest.fixture(scope="session")

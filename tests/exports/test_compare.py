@@ -207,6 +207,11 @@ def test_what_cannot_be_converted_is_a_note_and_no_row(workspace: Path, compare:
     assert answer["recommended"]["variant"] == "fp32"
 
 
+def _end_group(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+
+
 def test_an_interrupt_leaves_no_file_and_no_process(
     workspace: Path, tmp_path_factory: pytest.TempPathFactory, root: Path
 ) -> None:
@@ -223,7 +228,8 @@ def test_an_interrupt_leaves_no_file_and_no_process(
         text=True,
         start_new_session=True,
     )
-    with child:
+    with child, contextlib.ExitStack() as stack:
+        stack.callback(_end_group, child.pid)
         assert child.stderr is not None
         for line in child.stderr:
             if "take turns" in line:
@@ -232,7 +238,7 @@ def test_an_interrupt_leaves_no_file_and_no_process(
         os.killpg(child.pid, signal.SIGINT)  # as the terminal does: to everyone in the group
         assert child.wait(30) == 130
         assert child.stderr.read() == ""
+        with pytest.raises(ProcessLookupError):
+            os.killpg(child.pid, 0)
     assert snapshot(workspace) == before
     assert list(temporary.iterdir()) == []
-    with pytest.raises(ProcessLookupError):
-        os.killpg(child.pid, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +13,6 @@ from mmctl.exporters.merge import merge_files, prove_merged
 from mmctl.exporters.samples import Drawn
 from mmctl.tensors import Array
 from mmctl.triton.recipe import MergeMember, MergeRecipe
-from mmctl.triton.repository import read_lock
-from mmctl.workspace import read_workspace
 
 pytestmark = pytest.mark.exports
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -34,18 +32,7 @@ def recipe(head: str, output: str) -> MergeRecipe:
     )
 
 
-@pytest.fixture
-def built(root: Path) -> Mapping[str, Path]:
-    """Files of the checkout's models: `mmctl build` has made them."""
-    models = read_workspace(root).models
-    found = {}
-    for name in ("minilm", "intent_head", "sentiment_head", "toxicity_head"):
-        lock = read_lock(models / name)
-        assert lock is not None
-        found[name] = models / name / str(lock.version) / "model.onnx"
-        if not found[name].is_file():
-            pytest.skip(f"{name} is not built")
-    return found
+Exported = Callable[[str], Path]
 
 
 def answer(path: Path, arrays: Mapping[str, Array]) -> Array:
@@ -54,13 +41,11 @@ def answer(path: Path, arrays: Mapping[str, Array]) -> Array:
     return result
 
 
-def test_minilm_and_the_intent_head_are_one_model(
-    built: Mapping[str, Path], tmp_path: Path
-) -> None:
-    files = {"encode": built["minilm"], "head": built["intent_head"]}
-    exported = merge_files(recipe("intent_head", "probs"), files, DRAWN, tmp_path)
-    assert [str(spec) for spec in exported.signature.outputs] == ["probs: fp32[77]"]
-    parity = exported.evidence[1]
+def test_minilm_and_the_intent_head_are_one_model(exported: Exported, tmp_path: Path) -> None:
+    files = {"encode": exported("minilm"), "head": exported("intent_head")}
+    merged = merge_files(recipe("intent_head", "probs"), files, DRAWN, tmp_path)
+    assert [str(spec) for spec in merged.signature.outputs] == ["probs: fp32[77]"]
+    parity = merged.evidence[1]
     assert parity["gate"] == "parity"
     assert parity["max_difference"] <= 1e-5
     ids = np.random.default_rng(3).integers(0, 30_000, (5, 24), dtype=np.int64)
@@ -69,11 +54,10 @@ def test_minilm_and_the_intent_head_are_one_model(
     assert np.allclose(answer(tmp_path / "model.onnx", tokens), apart, rtol=1e-4, atol=1e-7)
 
 
-def test_a_merge_with_another_head_is_refused(built: Mapping[str, Path], tmp_path: Path) -> None:
-    wanted = recipe("sentiment_head", "score")
-    merge_files(
-        wanted, {"encode": built["minilm"], "head": built["sentiment_head"]}, DRAWN, tmp_path
-    )
-    others = {"encode": built["minilm"], "head": built["toxicity_head"]}
+def test_a_merge_with_another_head_is_refused(exported: Exported, tmp_path: Path) -> None:
+    wanted, encode = recipe("sentiment_head", "score"), exported("minilm")
+    files = {"encode": encode, "head": exported("sentiment_head")}
+    merge_files(wanted, files, DRAWN, tmp_path)
+    others = {"encode": encode, "head": exported("toxicity_head")}
     with pytest.raises(Refused, match=r"`encode` and `head` cannot be merged: .*`score` differs"):
         prove_merged(tmp_path / "model.onnx", wanted, others, DRAWN)

@@ -120,6 +120,23 @@ MISSING = source(
     """,
 )
 
+BEREFT = source(
+    """
+    pipeline: bereft
+    inputs: {x: fp32}
+    nodes:
+      lost: {model: odd, inputs: {x: x}, required: false}
+      small: {model: sound, inputs: {x: x}, when: "x < 10"}
+      tell: {step: tell, inputs: {"lost?": lost.y, "small?": small.y}, outputs: {told: string}}
+    outputs: {told: tell.told}
+    """,
+    name="bereft",
+    steps="""
+    def tell(lost, small):
+        return {"told": ["nothing"] if small is None else [f"{value:g}" for value in small]}
+    """,
+)
+
 SORTED = source(
     """
     pipeline: sorted
@@ -228,7 +245,7 @@ def triton(serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> EmbeddedTr
     one = signature({"x": "fp32"}, {"y": "fp32"})
     models = dict.fromkeys(("odd", "sound", "gone", "nap"), one)
     models["single"] = signature({"x": "fp32"}, {"y": "fp32"}, 0)
-    pipelines = [BRANCHES, BARE, MISSING, SORTED, WORDS, SCATTER]
+    pipelines = [BRANCHES, BARE, MISSING, BEREFT, SORTED, WORDS, SCATTER]
     write_pipelines(repository, pipelines, models)
     write_pipelines(repository, [WAITING], models, Release(24, 5))
     return serve(repository)
@@ -297,6 +314,12 @@ def test_a_model_that_is_not_loaded_gives_the_declared_outcome(client: Client) -
     provenance = json.loads(outputs["provenance"].ravel()[0])
     assert provenance["gone"]["why"] == "unavailable"
     assert provenance["gone"]["retried"] == 1
+
+
+def test_a_step_runs_on_rows_for_which_it_has_no_value(client: Client) -> None:
+    x = np.array([[RAISES], [2], [50], [1]], np.float32)
+    told = client.infer("bereft", {"x": x}, timeout_s=20).outputs["told"].ravel().tolist()
+    assert told == ["nothing", "4", "nothing", "2"]
 
 
 ROWS = {

@@ -72,11 +72,42 @@ def test_an_unquoted_type_with_brackets_gets_the_hint_to_quote_it() -> None:
         pytest.param("a: \x00", id="control character"),
         pytest.param("? [1]\n: 2", id="list as a key"),
         pytest.param("a: 1\n---\nb: 2", id="two documents"),
+        pytest.param("a: &x {a: *x, b: *x}", id="anchor inside itself twice"),
+        pytest.param('a: "\\ud800"', id="half a character"),
+        pytest.param('"\\ud800": a', id="half a character as a key"),
     ],
 )
 def test_broken_text_is_a_finding_and_never_a_traceback(text: str) -> None:
     with pytest.raises(InvalidFiles):
         parse_document(text, "f.yaml")
+
+
+def test_anchors_that_multiply_are_refused_at_once() -> None:
+    anchors = "".join(f"b{n + 1}: &b{n + 1} [{', '.join([f'*b{n}'] * 10)}]\n" for n in range(9))
+    assert findings(f"b0: &b0 [x]\n{anchors}") == [
+        "f.yaml:1:1: Y001 file has more than 100000 values, anchors followed"
+    ]
+
+
+def test_a_tab_gets_the_hint_to_use_spaces() -> None:
+    (finding,) = findings("inner:\n\tsize: 1\n")
+    assert finding.endswith("hint: indent with spaces: YAML takes no tabs there")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("release: [a]\ninner: {size: 1}", "1:10: Y005 `release`: write one value, not "
+                     "a list or a mapping", id="a list for one value"),
+        pytest.param("release: a\ninner: 5", "2:8: Y005 `inner`: write a mapping: {KEY: VALUE}",
+                     id="a value for a mapping"),
+        pytest.param("release: a\ninner: {size: 1}\nnames: b", "3:8: Y005 `names`: write a list: "
+                     "[a, b]", id="a value for a list"),
+        pytest.param("[a]", "1:1: Y005 write a mapping: {KEY: VALUE}", id="no mapping at all"),
+    ],
+)  # fmt: skip
+def test_a_value_of_another_kind_is_told_in_the_words_of_yaml(text: str, expected: str) -> None:
+    assert findings(text) == [f"f.yaml:{expected}"]
 
 
 def test_an_empty_file_is_an_empty_mapping() -> None:

@@ -25,6 +25,7 @@ Data = str | None | list["Data"] | dict[str, "Data"]
 
 MAX_DEPTH = 64
 MAX_BYTES = 1024 * 1024
+MAX_VALUES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,8 @@ def _syntax_finding(error: yaml.MarkedYAMLError, path: str) -> Finding:
         hint = 'quote a type that has brackets inside { }: "fp32[384]"'
     elif "'?'" in problem:
         hint = 'quote a name that ends in ? inside { }: "score?"'
+    elif "'\\t'" in problem:
+        hint = "indent with spaces: YAML takes no tabs there"
     return Finding.at(position, "Y001", problem, hint)
 
 
@@ -92,6 +95,9 @@ class _Builder:
 
     def build(self, node: yaml.Node, location: Location) -> Data:
         self.values[location] = self._position(node)
+        if len(self.values) > MAX_VALUES:
+            message = f"file has more than {MAX_VALUES} values, anchors followed"
+            raise InvalidFiles([Finding.at(Position(self.path), "Y001", message)])
         if len(location) > MAX_DEPTH:
             self._add(node, "nested too deeply")
             return None
@@ -99,7 +105,7 @@ class _Builder:
             return self._mapping(node, location)
         if isinstance(node, yaml.SequenceNode):
             return [self.build(item, (*location, i)) for i, item in enumerate(node.value)]
-        return _scalar(cast(yaml.ScalarNode, node))
+        return self._scalar(cast(yaml.ScalarNode, node))
 
     def _mapping(self, node: yaml.MappingNode, location: Location) -> dict[str, Data]:
         data: dict[str, Data] = {}
@@ -107,7 +113,7 @@ class _Builder:
             if not isinstance(key_node, yaml.ScalarNode):
                 self._add(key_node, "a key must be a word")
                 continue
-            key = str(key_node.value)
+            key = self._text(key_node)
             if key in data:
                 first = self.keys[(*location, key)]
                 self._add(key_node, f"key `{key}` stands here twice, first in line {first.line}")
@@ -116,6 +122,17 @@ class _Builder:
             data[key] = self.build(value_node, (*location, key))
         return data
 
+    def _scalar(self, node: yaml.ScalarNode) -> str | None:
+        plain = node.style is None
+        if plain and node.value in ("", "~", "null"):
+            return None
+        return self._text(node)
+
+    def _text(self, node: yaml.ScalarNode) -> str:
+        if not is_text(str(node.value)):
+            self._add(node, "half of a surrogate pair is no character")
+        return str(node.value)
+
     def _position(self, node: yaml.Node) -> Position:
         return Position(self.path, node.start_mark.line + 1, node.start_mark.column + 1)
 
@@ -123,11 +140,19 @@ class _Builder:
         self.findings.append(Finding.at(self._position(node), "Y002", message))
 
 
-def _scalar(node: yaml.ScalarNode) -> str | None:
-    plain = node.style is None
-    if plain and node.value in ("", "~", "null"):
-        return None
-    return str(node.value)
+def is_text(value: str) -> bool:
+    """Whether it can be written as UTF-8: an escape can name half of a surrogate pair."""
+    return not any("\ud800" <= character <= "\udfff" for character in value)
+
+
+PLAIN = {
+    "tuple_type": "write a list: [a, b]",
+    "dict_type": "write a mapping: {KEY: VALUE}",
+    "model_type": "write a mapping: {KEY: VALUE}",
+    "string_type": "write one value, not a list or a mapping",
+    "too_short": "it may not be empty",
+}
+"""What YAML calls what pydantic says in Python's words."""
 
 
 def _flag(value: object) -> object:
@@ -177,7 +202,7 @@ def _entry_finding(
     if error["type"] == "missing":
         key = str(error["loc"][-1])
         return Finding.at(document.at(*location), "Y004", f"`{key}` is missing")
-    message = str(error["msg"]).removeprefix("Value error, ")
+    message = PLAIN.get(error["type"], str(error["msg"]).removeprefix("Value error, "))
     message = message[:1].lower() + message[1:]
     name = f"`{location[-1]}`: " if location else ""
     return Finding.at(document.at(*location), "Y005", f"{name}{message}")

@@ -143,6 +143,20 @@ def test_a_default_fills_the_shape_of_a_row(output: Any, default: Any, value: An
     assert array.dtype == demo.plan.nodes["a"].outputs[0].numpy
 
 
+@pytest.mark.parametrize(
+    ("output", "default", "shape"),
+    [
+        pytest.param(tensor("y", dims=[-1, 4]), [], (2, 0, 4), id="no boxes"),
+        pytest.param(tensor("y", "string", [-1, -1, 2]), [[], []], (2, 2, 0, 2), id="no texts"),
+    ],
+)
+def test_a_default_of_no_rows_has_all_the_axes(
+    output: Any, default: Any, shape: tuple[int, ...]
+) -> None:
+    demo = pipeline([node("a", {"x": "x"}, outputs=[output], on_error=default)], a=fails())
+    assert demo.ask(1, 2).outputs()["y"].shape == shape
+
+
 def half_failed(default: Any) -> Pipeline:
     """`a` has failed where x > 1, and gives three values elsewhere."""
     bad = node("bad", {"x": "x"}, when=above("x", 1))

@@ -134,6 +134,7 @@ def model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, calls: list[dict[str,
             Tensor=TritonTensor, InferenceRequest=InferenceRequest, InferenceResponse=Response,
             TritonError=TritonError, TritonModelException=ModelError,
             TRITONSERVER_RESPONSE_COMPLETE_FINAL=1,
+            TRITONSERVER_MEMORY_CPU="the CPU", PreferredMemory=lambda kind: f"memory of {kind}",
         )  # fmt: skip
         monkeypatch.setitem(sys.modules, "triton_python_backend_utils", backend)
         source = Path(bls_run.__file__).with_name("bls_model.py")
@@ -205,6 +206,23 @@ def test_a_call_takes_the_trace_and_the_parameters_along(model: Serve, calls: An
     assert (first["model_name"], first["model_version"], first["trace"]) == ("a", 7, "the trace")
     assert first["parameters"] == second["parameters"] == {"id": 3}
     assert first["requested_output_names"] == ["y"]
+
+
+def test_parameters_that_a_call_cannot_carry_stay_behind(model: Serve, calls: Any) -> None:
+    """Triton takes fractions from clients, and none from Python models."""
+    sent = '{"share": 0.5, "list": [1], "id": 3, "name": "n", "flag": true}'
+    request = Request(["y"], parameters=sent, x=floats(1))
+    model(PLAN, a=double, b=double).execute([request])
+    assert request.response().shown() == {"y": [4]}
+    assert calls[0]["parameters"] == {"id": 3, "name": "n", "flag": True}
+
+
+def test_answers_are_asked_for_where_numpy_can_read_them(model: Serve, calls: Any) -> None:
+    """A model on a GPU would leave them there."""
+    request = Request(["y"], x=floats(1))
+    model(PLAN, a=double, b=double).execute([request])
+    request.response()
+    assert [call["preferred_memory"] for call in calls] == ["memory of the CPU"] * 2
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,29 @@ def test_rows_are_grouped_by_which_optional_inputs_they_have() -> None:
     ]
 
 
+def test_a_node_without_any_value_is_sent_one_row_at_a_time() -> None:
+    """All that it gets is that there is a row: how many there are no function could tell."""
+    tell = node("tell", {"p": "p.y?", "rows__": "rows__"})
+    tell["inputs"][-1]["rows"] = True
+
+    def told(**inputs: Any) -> Any:
+        return inputs.get("p", floats(MISSING))
+
+    demo = pipeline(
+        [node("p", {"x": "x"}, when=above("x", 1)), tell],
+        rows=tensor("rows__", "uint8"),
+        tell=told,
+    )
+    assert demo.ask(3, 1, 2, 0).rows() == [6, MISSING, 4, MISSING]
+    sent = [{k: np.shape(v) for k, v in call.inputs.items()} for call in demo.models.of("tell")]
+    assert sorted(sent, key=len) == [
+        {"rows__": (1, 1)},
+        {"rows__": (1, 1)},
+        {"p": (2, 1), "rows__": (2, 1)},
+    ]
+    assert demo.models.of("tell")[0].inputs["rows__"].dtype == np.uint8
+
+
 def test_an_absent_output_of_the_pipeline_is_an_error() -> None:
     demo = pipeline([node("a", {"x": "x"}, when=above("x", 1))])
     assert demo.ask(2, 3).rows() == [4, 6]

@@ -17,6 +17,8 @@ from mmctl.pipeline.graph import (
     Condition,
     FusedSteps,
     Graph,
+    Merge,
+    Node,
     Policy,
     Quorum,
     Rules,
@@ -230,6 +232,14 @@ def test_steps_become_one_because_somebody_says_so(
 def test_steps_that_cannot_be_one_are_an_error(nodes: dict[str, str], problem: str) -> None:
     with pytest.raises(ValueError, match="^" + problem + "$"):
         fuse_steps(graph(nodes, "b", Rules(fuse=("a", "b"))))
+
+
+def test_a_switch_is_no_step() -> None:
+    made = graph({"a": "step x", "b": "step x", "c": "step a"}, "b c")
+    switch = Node("pick", Merge(("a", "b")), {}, (), made.node("a").gives)
+    made = replace(made, nodes=(*made.nodes, switch), rules=Rules(fuse=("pick", "c")))
+    with pytest.raises(ValueError, match="`pick` cannot be fused: it is no step"):
+        fuse_steps(made)
 
 
 def test_a_default_that_would_hide_other_failures_is_an_error() -> None:

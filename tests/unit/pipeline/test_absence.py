@@ -67,7 +67,7 @@ def test_what_is_never_absent_may_be_read_as_if() -> None:
                      id="an input that must be there"),
         pytest.param(""", two: else""", """, two: "lang == 'de'\"""",
                      "11:17 Y133 `text` shows `tell.text`, which is absent where no condition of "
-                     "`pick` holds", id="a switch without else"),
+                     "`pick` holds: it has no `else`", id="a switch without else"),
         pytest.param("two: {model: double, inputs: {x: c.y}}",
                      "two: {model: double, inputs: {x: b.y}}",
                      "11:17 Y133 `text` shows `tell.text`, which is absent where `a.when` is false",
@@ -98,6 +98,39 @@ def test_what_need_not_answer_feeds_only_what_can_do_without(
     old: str, new: str, expected: str
 ) -> None:
     assert expected in found(old, new, may="required: false")
+
+
+LISTED = """
+pipeline: demo
+inputs: {x: fp32}
+nodes:
+  cut: {step: cut, inputs: {x: x}, outputs: {parts: "string[*]"}, MAY}
+  each: {model: speller, foreach: cut.parts, inputs: {text: x_text.text, hint: cut.parts}}
+  x_text: {step: text, inputs: {x: x}, outputs: {text: string}}
+  tell: {step: tell, inputs: {each: each.text}, outputs: {text: string}}
+outputs: {text: tell.text}
+"""
+
+
+@pytest.mark.parametrize(
+    ("may", "expected"),
+    [
+        pytest.param("when: x > 1", "8:17 Y133 `text` shows `tell.text`, which is absent where "
+                     "`cut.when` is false", id="skipped"),
+        pytest.param("required: false", "5:35 Y133 `each.foreach` needs `cut.parts`, but `cut` is "
+                     "not required", id="not required"),
+    ],
+)  # fmt: skip
+def test_foreach_needs_its_list_whoever_takes_an_item_may_lack_it(may: str, expected: str) -> None:
+    steps = "".join(
+        f"def {name}({key}):\n    return {{'{out}': []}}\n\n"
+        for name, key, out in [
+            ("cut", "x", "parts"),
+            ("text", "x", "text"),
+            ("tell", "each", "text"),
+        ]
+    )
+    assert lines(checked(LISTED.replace("MAY", may), steps=steps)) == [expected]
 
 
 def test_a_value_that_must_be_there_is_told_once() -> None:

@@ -45,7 +45,10 @@ STEPS = "def f(x):\n    return {'y': x}\n\ndef g(y):\n    return {'z': ['']}\n"
         pytest.param("int32[-1]", "{y: []}", [], id="a row of none"),
         pytest.param("fp32[-1,2]", "{y: [[1, 2], [3, 4], [5, 6]]}",
                      [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], id="more axes"),
+        pytest.param("fp32[-1,4]", "{y: []}", [], id="no rows of four"),
         pytest.param("uint8[*,2]", "{y: []}", [], id="a list of no items"),
+        pytest.param("uint8[*,-1]", "{y: [[1], [1, 2], 3]}", [[1], [1, 2], 3],
+                     id="items of several sizes"),
         pytest.param("uint8[*,2]", "{y: [0, [1, 2]]}", [0, [1, 2]], id="a list of two items"),
     ],
 )  # fmt: skip
@@ -100,6 +103,12 @@ def test_a_value_is_read_by_the_type_of_its_output(kind: str, value: str, expect
         pytest.param("fp32[2,2]", "{y: [[0, 1], [2, x]]}",
                      "8:32 Y119 `a.on_error`: `y` is fp32[2,2], but `x` is no number",
                      id="an element deep inside"),
+        pytest.param("fp32[-1,-1]", "{y: [[1, 2], [3, 4], [5]]}", "8:36 Y119 `a.on_error`: `y` is "
+                     "fp32[-1,-1], but the value differs in shape from the one before it",
+                     id="ragged"),
+        pytest.param("fp32[-1,-1,-1]", "{y: [[[1, 2]], [[3]]]}", "8:30 Y119 `a.on_error`: `y` is "
+                     "fp32[-1,-1,-1], but the value differs in shape from the one before it",
+                     id="ragged deep inside"),
         pytest.param("uint8[*,2]", "{y: 0}", "8:19 Y119 `a.on_error`: `y` is uint8[*,2], but a "
                      "list tensor has a list of items, [] for none", id="no list of items"),
         pytest.param("uint8[*,2]", "{y: [[1]]}", "8:20 Y119 `a.on_error`: `y` is uint8[*,2], but "

@@ -148,6 +148,49 @@ def test_a_quorum_goes_on_without_its_late_nodes_so_their_inputs_may_be_absent()
 
 
 @pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        pytest.param("after: [b]", "6:61 Y119 `tell.after` names `b`, which `tell.quorum` goes on "
+                     "without", id="order"),
+        pytest.param("when: 'b.y > 0'", "6:59 Y119 `tell` rests on `b.y > 0`, but `tell.quorum` "
+                     "goes on without `b`", id="a condition"),
+    ],
+)  # fmt: skip
+def test_what_a_quorum_goes_on_without_is_not_waited_for(setting: str, expected: str) -> None:
+    quorum = "quorum: {need: 1, of: [a, b]}"
+    result = checked(TELL.replace("{step: tell,", f"{{step: tell, {quorum}, {setting},"),
+                     steps=TELL_STEPS)  # fmt: skip
+    assert expected in lines(result)
+    assert result.findings[0].hint == "take `b` out of the quorum, or leave this out"
+    fine = setting.replace("[b]", "[c]").replace("b.y", "c.y")
+    text = TELL.replace("  tell:", "  c: {model: double, inputs: {x: x}}\n  tell:")
+    text = text.replace("{step: tell,", f"{{step: tell, {quorum}, {fine},")
+    found = lines(checked(text, steps=TELL_STEPS))
+    assert [line for line in found if "Y119" in line] == []
+
+
+def test_a_switch_does_not_wait_for_what_a_quorum_goes_on_without() -> None:
+    text = """
+    pipeline: demo
+    inputs: {x: fp32}
+    nodes:
+      a: {model: double, inputs: {x: x}}
+      b: {model: double, inputs: {x: x}}
+      pick: {switch: {tell: "b.y > 0", plain: else}}
+      tell:
+        step: tell
+        inputs: {"a?": a.y, "b?": b.y}
+        outputs: {text: string}
+        quorum: {need: 1, of: [a, b]}
+      plain: {step: tell, inputs: {a: x, b: x}, outputs: {text: string}}
+    outputs: {text: pick.text}
+    """
+    assert lines(checked(text, steps=TELL_STEPS)) == [
+        "6:25 Y119 `tell` rests on `b.y > 0`, but `tell.quorum` goes on without `b`"
+    ]
+
+
+@pytest.mark.parametrize(
     ("policy", "instances", "expected"),
     [
         pytest.param("timeout_ms: 900", 2, "5:59 Y134 `head.timeout_ms` is 900, but `deadline_ms` "
@@ -186,6 +229,8 @@ def test_how_many_instances_a_callee_has_may_be_unknown() -> None:
                      id="no time"),
         pytest.param("fuse: [head, spel]", "1:14 Y130 `fuse` names `spel`, which is no node",
                      id="fuse an unknown node"),
+        pytest.param("fuse: [head, head]", "1:14 Y130 `fuse` names `head` twice",
+                     id="fuse a node with itself"),
     ],
 )  # fmt: skip
 def test_a_rule_of_the_pipeline_that_cannot_be_kept_is_found(setting: str, expected: str) -> None:

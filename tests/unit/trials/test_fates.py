@@ -12,6 +12,12 @@ RUNS, FAILS, ABSORBED = Fate.RUNS, Fate.FAILS, Fate.ABSORBED
 DROPPED, ABSENT = Fate.DROPPED, Fate.ABSENT
 
 STEPS = """
+def cut(x):
+    return {"y": [[]]}
+
+def part(y):
+    return {"y": y}
+
 def either(a, b):
     return {"y": a}
 """
@@ -123,6 +129,17 @@ LAX = ", required: false"
             "c.y",
             {"a": FAILS, "b": ABSORBED, "c": RUNS},
             id="a condition on a failed value fails",
+        ),
+        pytest.param(
+            {
+                "a": call("x", LAX),
+                "b": "{step: cut, inputs: {x: x}, outputs: {y: 'fp32[*]'}, when: 'a.y > 0'}",
+                "c": "{step: part, foreach: b.y, inputs: {'y?': b.y}, outputs: {y: fp32}}",
+                "d": EITHER % ('"a?": c.y, b: x', ""),
+            },
+            "d.y",
+            {"a": DROPPED, "b": ABSENT, "c": ABSENT, "d": RUNS},
+            id="no items of nothing",
         ),
         pytest.param(
             {

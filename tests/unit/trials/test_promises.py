@@ -94,15 +94,34 @@ def test_strictly_times_are_kept_within_five_percent_and_ten_milliseconds() -> N
 
 
 def test_a_deadline_is_a_limit_for_each_node() -> None:
-    found = promise(one_model(DEFAULT, "deadline_ms: 300"), SLOW)
+    found = promise(one_model("", "deadline_ms: 300"), SLOW)
     assert found == Promise(ERROR, "a", beyond_ms=500)
+
+
+def test_after_the_deadline_the_error_names_the_node_that_was_not_started() -> None:
+    found = promise(one_model(DEFAULT, "deadline_ms: 300"), SLOW)
+    assert found == Promise(ERROR, "b", beyond_ms=500)
+
+
+def test_of_several_nodes_that_were_not_started_an_error_may_name_any() -> None:
+    text = """
+    pipeline: demo
+    inputs: {x: fp32}
+    deadline_ms: 300
+    nodes:
+      a: {model: double, inputs: {x: x}, on_error: {y: 0}}
+      b: {model: double, inputs: {x: a.y}}
+      c: {model: double, inputs: {x: a.y}}
+    outputs: {b: b.y, c: c.y}
+    """
+    assert promise(graph_of(source(text)), SLOW) == Promise(ERROR, "", beyond_ms=500)
 
 
 def test_of_a_dead_node_triton_may_tell_before_the_deadline_or_after() -> None:
     graph = one_model(DEFAULT, "deadline_ms: 300")
-    late = Promise(ERROR, "a", beyond_ms=500)
+    late = Promise(ERROR, "b", beyond_ms=500)
     assert promise(graph, DEAD) == Promise(DECLARED, "", ("a",), (), 500, late)
-    assert promise(graph, DEAD).text == "answer, `on_error` of `a` or error that names `a`"
+    assert promise(graph, DEAD).text == "answer, `on_error` of `a` or error that names `b`"
 
 
 def test_a_node_with_a_shorter_timeout_is_absorbed_before_the_deadline() -> None:

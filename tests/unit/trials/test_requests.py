@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from pipelines import signature
 
 from mmctl.client.samples import Sample
+from mmctl.errors import InputError
 from mmctl.trials.requests import joined, single_rows
 
 NAMES = signature({"x": "fp32[-1]"}, {"y": "fp32"}, 3)
@@ -25,6 +27,12 @@ def test_every_row_of_every_sample_is_a_request() -> None:
 def test_without_a_batch_axis_a_sample_is_a_request() -> None:
     [request] = single_rows("p", [sample([1, 2])], WHOLE)
     assert request.inputs["x"].tolist() == [1, 2]
+
+
+def test_a_sample_that_is_wrong_is_named() -> None:
+    with pytest.raises(InputError, match="sample `s`: model `p`: no input `x`") as caught:
+        single_rows("p", [sample([1, 2])], signature({"z": "fp32[-1]"}, {"y": "fp32"}, 3))
+    assert caught.value.hint == "known here: `z`"
 
 
 def test_rows_of_one_shape_are_joined_as_far_as_a_batch_goes() -> None:

@@ -134,6 +134,7 @@ def test_declared_values_fill_the_shape_of_a_row() -> None:
     assert row("fp32", -1.0).tolist() == [-1.0]
     assert row("fp32[2,-1]", 7.0).tolist() == [[7.0], [7.0]]
     assert row("int32[2]", [1, 2]).tolist() == [1, 2]
+    assert row("fp32[-1,4]", []).shape == (0, 4)
     assert row("string", "no").tolist() == [b"no"]
     assert row("string[2]", ["a", "b"]).tolist() == [b"a", b"b"]
     assert row("bool", True).dtype == np.bool_

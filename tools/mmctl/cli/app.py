@@ -6,11 +6,13 @@ A command is a function in a file named after what it does, and a row here.
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
@@ -24,7 +26,7 @@ from mmctl.cli.engine import engine
 from mmctl.cli.export import export, fetch
 from mmctl.cli.infer import infer
 from mmctl.cli.init import init
-from mmctl.errors import MmctlError
+from mmctl.errors import MmctlError, WorldError
 
 app = typer.Typer(
     name="mmctl",
@@ -80,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     previous = signal.getsignal(signal.SIGTERM)
     try:
         signal.signal(signal.SIGTERM, _interrupt)
-        app(args=argv)
+        return _run(argv)
     except MmctlError as error:
         print(f"error: {error}", file=sys.stderr)
         if error.hint:
@@ -90,13 +92,35 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        sys.stderr.close()
+        _forget(sys.stdout, sys.stderr)
         return 0
-    except SystemExit as done:
-        return int(done.code or 0)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        _forget(sys.stdout)
+        print("error: cannot write: no space left on device", file=sys.stderr)
+        return WorldError.exit_code
     finally:
         signal.signal(signal.SIGTERM, previous)
-    return 0
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    """The exit code, once the whole answer has left."""
+    code = 0
+    try:
+        app(args=argv)
+    except SystemExit as done:
+        if isinstance(done.__context__, BrokenPipeError):  # of which typer makes an exit 1
+            raise done.__context__ from None
+        code = int(done.code or 0)
+    print(end="", flush=True)
+    return code
+
+
+def _forget(*streams: TextIO) -> None:
+    """What they still hold has no reader: Python would try again at its end, and fail aloud."""
+    for stream in streams:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _interrupt(_number: int, _frame: object) -> None:

@@ -11,6 +11,7 @@ import typer
 
 from mmctl.cli import context
 from mmctl.cli.render import as_json
+from mmctl.errors import InputError
 from mmctl.trials.compare import Objective
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ def compare(
     from mmctl.trials.compare.text import values_of
     from mmctl.trials.compare.variants import read_onnx_model
 
+    if html is not None and html.is_dir():
+        raise InputError(f"{html} is a folder", hint=f"name the file: `--html {html}/report.html`")
     chosen = read_onnx_model(context.workspace(), model)
     comparison = run(
         chosen,

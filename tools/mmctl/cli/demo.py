@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mmctl.building.build import Built
     from mmctl.client.samples import Sample
     from mmctl.serving.session import PrivateConnection
+    from mmctl.tensors import Array
     from mmctl.workspace import Workspace
 
 WARM_UP_ROUNDS = 2
@@ -66,21 +67,27 @@ def _ask(
     connection: PrivateConnection, outputs: list[str], pipeline: str, samples: list[Sample]
 ) -> list[Answer]:
     from mmctl.client import Client
-    from mmctl.client.samples import compare
+    from mmctl.client.samples import compare, naming
 
     answers = []
     with Client(connection.grpc) as client:
         for _ in range(WARM_UP_ROUNDS):  # the first request of a process pays for its start
             for sample in samples:
-                client.infer(pipeline, sample.inputs)
+                with naming(sample):
+                    client.infer(pipeline, sample.inputs)
         for sample in samples:
             start = time.perf_counter()
             response = client.infer(pipeline, sample.inputs)
             ms = (time.perf_counter() - start) * 1000
-            shown = {name: _text(response.outputs[name].ravel()[0]) for name in outputs}
+            shown = {name: shown_value(response.outputs[name]) for name in outputs}
             differences = tuple(compare(response.outputs, sample.expect))
             answers.append(Answer(sample, shown, ms, differences))
     return answers
+
+
+def shown_value(array: Array) -> str:
+    """The first value of an answer as text; `[]` where there is none."""
+    return _text(array.ravel()[0]) if array.size else "[]"
 
 
 def _text(value: object) -> str:

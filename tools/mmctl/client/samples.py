@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -76,6 +77,15 @@ def read_sample(path: Path) -> Sample:
     if batch > 1:
         _refuse_other_rows(inputs, batch, path)
     return Sample(path.stem, sources, inputs, batch, _expectations(data, path))
+
+
+@contextmanager
+def naming(sample: Sample) -> Iterator[None]:
+    """What is wrong with the inputs of a sample is told with its name."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"sample `{sample.name}`: {error.message}", hint=error.hint) from error
 
 
 def compare(outputs: Mapping[str, Array], expect: Mapping[str, object]) -> list[str]:

@@ -1,6 +1,7 @@
 """A checked graph -> model folders that Triton can load.
 
 merge, fuse    graph -> graph: nodes that become one
+rows           graph -> graph: an input for steps that may lack all others
 merged         ONNX models that are one: the node, the folder, the recipe of its file
 choose         the form: the cheapest that keeps what the pipeline declares
 ensemble       the pipeline's own model: names of tensors, copies, order of the steps
@@ -15,13 +16,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mmctl.compiler.bls import to_bls
+from mmctl.compiler.bls import to_bls, wrong_tensors
 from mmctl.compiler.choose import Impossible, choose_form, one_step
 from mmctl.compiler.ensemble import to_ensemble
 from mmctl.compiler.fuse import fuse_steps
 from mmctl.compiler.fused import to_fused
 from mmctl.compiler.merge import merge_models
 from mmctl.compiler.merged import OnnxModel, merged_models
+from mmctl.compiler.rows import with_rows
 from mmctl.diagnostics import Finding
 from mmctl.documents import Key
 from mmctl.errors import InvalidFiles
@@ -40,7 +42,7 @@ class Compiled:
     """What a pipeline becomes: step models first, its own model last.
 
     `reason` completes the sentence "`form` because ...". `graph` is what was compiled: nodes that
-    became one are one.
+    became one are one, and a step may have an input of the compiler's.
     """
 
     form: Form
@@ -82,6 +84,8 @@ def compile_pipeline(
         case "ensemble":
             models = to_ensemble(graph, origin)
         case "bls":
+            _refuse_bf16(graph, source)
+            graph = with_rows(graph)
             models = to_bls(graph, origin, release)
             warnings = _warnings(source, release)
     models = (*merged_models(graph, origin), *models)
@@ -97,6 +101,15 @@ def _fused(graph: Graph, source: PipelineSource, onnx: Mapping[str, OnnxModel]) 
         return fuse_steps(merge_models(graph, onnx))
     except ValueError as error:
         raise _refused(source, FUSE, str(error), None, "fuse") from error
+
+
+def _refuse_bf16(graph: Graph, source: PipelineSource) -> None:
+    for wire in wrong_tensors(graph):
+        what = f"`{wire}`" if wire.node else f"the input `{wire}`"
+        place = ("nodes", wire.node) if wire.node else ("inputs", wire.tensor)
+        hint = "let the model give it as fp32" if wire.node else "take it as fp32"
+        message = f"{what} is bf16, which the bls form cannot carry: numpy has none"
+        raise _refused(source, FORM, message, hint, *place)
 
 
 def _warnings(source: PipelineSource, release: Release) -> tuple[Finding, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from mmctl.compiler.rows import ROWS
 from mmctl.compiler.steps import StepModel, shipped, step_model
 from mmctl.files import digest_of
 from mmctl.pipeline.graph import FusedSteps, Graph, Merge, ModelCall, Node, Policy, StepCall, Wire
@@ -41,6 +42,13 @@ def to_bls(graph: Graph, origin: str, release: Release) -> tuple[GeneratedModel,
         for step in _steps(graph)
     }
     return (*models.values(), _pipeline_model(graph, models, origin, release))
+
+
+def wrong_tensors(graph: Graph) -> Iterator[Wire]:
+    """Tensors that the runner cannot look into: it is Python, and numpy has no bf16."""
+    wires = [Wire("", spec.name) for spec in graph.inputs]
+    wires += [Wire(node.name, name) for node in graph.nodes for name in _read_of(graph, node.name)]
+    yield from (wire for wire in wires if graph.spec(wire).type.dtype is DType.BF16)
 
 
 def _steps(graph: Graph) -> Iterator[StepModel]:
@@ -89,6 +97,7 @@ def _plan(graph: Graph, steps: Mapping[str, GeneratedModel], release: Release) -
         "provenance": rules.provenance,
         **{key: value for key, value in settings.items() if value is not None},
         "inputs": [_tensor(spec) for spec in graph.inputs],
+        **({"rows": _tensor(ROWS)} if any(ROWS in n.takes for n in graph.nodes) else {}),
         "outputs": [
             {"name": name, "node": wire.node, "tensor": wire.tensor}
             for name, wire in graph.outputs.items()
@@ -135,8 +144,10 @@ def in_flight(graph: Graph) -> int:
 def _input(graph: Graph, node: Node, spec: TensorSpec) -> dict[str, Any]:
     wire = node.inputs[spec.name]
     entry: dict[str, Any] = {"name": spec.name, "node": wire.node, "tensor": wire.tensor}
-    if spec.optional:
+    if spec.optional and wire != node.policy.foreach:
         entry["optional"] = True
+    if spec == ROWS:
+        entry["rows"] = True
     if node.policy.foreach is not None and graph.spec(wire).type.items:
         entry["each"] = True
     return entry

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from mmctl.compiler.regroup import Group, regrouped
-from mmctl.pipeline.graph import Graph, Member, Merge, Node, StepCall
+from mmctl.pipeline.graph import Graph, Member, Merge, ModelCall, Node, StepCall
 from mmctl.triton.options import Batching, Instances
 
 CHEAP = {"ready_labels", "ready_threshold", "ready_join"}
@@ -102,7 +102,7 @@ class _Steps:
         """The steps that `fuse:` names, or all when the form is pinned to `fused`."""
         named = set(self.graph.rules.fuse) if self.graph.rules.fuse != "auto" else set()
         nodes = [node for node in self.graph.nodes if node.name in named]
-        if not all(isinstance(node.runs, StepCall) for node in nodes):
+        if any(isinstance(node.runs, ModelCall) for node in nodes):
             return set()
         if not named and self.graph.rules.form == "fused":
             whole = {node.name for node in self.graph.nodes}

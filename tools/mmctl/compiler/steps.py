@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from importlib import resources
 from typing import Any
 
+from mmctl.compiler.rows import ROWS
 from mmctl.files import digest_of, render_json
 from mmctl.pipeline.batch import STEP_MAX_BATCH
 from mmctl.pipeline.graph import FusedSteps, Member, StepCall, Wire
@@ -76,8 +77,9 @@ def _steps(model: StepModel) -> FusedSteps:
     if isinstance(model.call, FusedSteps):
         return model.call
     given = {spec.name: spec for spec in (*model.gives, *(s.tensor for s in model.copies))}
-    inputs = {spec.name: Wire("", spec.name) for spec in model.takes}
-    member = Member(model.node, model.call, inputs, model.takes, tuple(given.values()))
+    takes = tuple(spec for spec in model.takes if spec != ROWS)
+    inputs = {spec.name: Wire("", spec.name) for spec in takes}
+    member = Member(model.node, model.call, inputs, takes, tuple(given.values()))
     return FusedSteps((member,), {name: Wire(model.node, name) for name in given})
 
 

@@ -42,10 +42,10 @@ def _needed(
     name: str, node: NodeEntry, scope: Scope
 ) -> Iterator[tuple[tuple[Key, ...], Wire, str]]:
     """What a node cannot do without: where that stands, the tensor, and what takes it."""
-    for key, text in node.inputs.items():
-        if not scope.may_lack(name, key):
-            yield ("nodes", name, "inputs", key), parse_reference(text), f"{name}.{key}"
-    if node.foreach is not None and node.foreach not in node.inputs.values():
+    needed = {key: text for key, text in node.inputs.items() if not scope.may_lack(name, key)}
+    for key, text in needed.items():
+        yield ("nodes", name, "inputs", key), parse_reference(text), f"{name}.{key}"
+    if node.foreach is not None and node.foreach not in needed.values():
         yield ("nodes", name, "foreach"), parse_reference(node.foreach), f"{name}.foreach"
 
 
@@ -65,7 +65,7 @@ def _absences(spec: Spec, order: Sequence[str], found: Conditions, scope: Scope)
         own = [f"`{name}` fails: it is not required"] if not node.required else []
         if isinstance(node, SwitchNode):
             flowing = [elsewhere[branch] for branch in node.switch if branch in elsewhere]
-            own += [] if node.has_else else [f"no condition of `{name}` holds"]
+            own += [] if node.has_else else [f"no condition of `{name}` holds: it has no `else`"]
         reasons = [*flowing, *own]
         if reasons:
             elsewhere[name] = reasons[0]

@@ -102,10 +102,14 @@ def _read(value: Data, dtype: DType, dims: tuple[int, ...]) -> Json:
     for index, part in enumerate(value):
         if len(dims) > 1 and not isinstance(part, list):
             raise WrongValue("a list has one list for each axis", index)
-    return _each(value, dtype, dims[1:])
+    found = _each(value, dtype, dims[1:])
+    for index, part in enumerate(found):
+        if _shape(part) != _shape(found[0]):
+            raise WrongValue("the value differs in shape from the one before it", index)
+    return found
 
 
-def _each(values: list[Data], dtype: DType, dims: tuple[int, ...]) -> Json:
+def _each(values: list[Data], dtype: DType, dims: tuple[int, ...]) -> list[Json]:
     found = []
     for index, value in enumerate(values):
         try:
@@ -113,6 +117,13 @@ def _each(values: list[Data], dtype: DType, dims: tuple[int, ...]) -> Json:
         except WrongValue as error:
             raise WrongValue(str(error), index, *error.at) from None
     return found
+
+
+def _shape(value: Json) -> tuple[int, ...]:
+    """Of a value whose parts are equal in shape."""
+    if not isinstance(value, list):
+        return ()
+    return (len(value), *(_shape(value[0]) if value else ()))
 
 
 def _element(value: Data, dtype: DType) -> Json:

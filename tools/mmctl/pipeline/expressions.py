@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from mmctl.documents import is_text
 from mmctl.pipeline.graph import Json, Wire
 from mmctl.pipeline.scope import Scope
 from mmctl.tensors import DType
@@ -82,18 +83,34 @@ def _word(op: ast.cmpop, node: ast.expr) -> str:
 
 def _leaf(node: ast.expr) -> Json:
     match node:
-        case ast.Constant(value=bool() | str() as value):
+        case ast.Constant(value=bool() as value):
             return ["value", value]
-        case ast.Constant(value=int() | float() as value) if math.isfinite(value):
+        case ast.Constant(value=str() as value):
+            return ["value", _text(value)]
+        case ast.Constant(value=int() | float() as value) if _is_number(value):
             return ["value", value]
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)) if (
-            not isinstance(value, bool) and math.isfinite(value)
+            not isinstance(value, bool) and _is_number(value)
         ):
             return ["value", -value]
         case ast.Name(id=name) if name in _NAMED:
             return ["value", _NAMED[name]]
         case _:
             return _reference(node)
+
+
+def _is_number(value: float) -> bool:
+    """Whether a comparison can take it; raises ValueError for an int that no float64 comes near."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        raise ValueError("a number may not be longer than float64 holds") from None
+
+
+def _text(value: str) -> str:
+    if is_text(value):
+        return value
+    raise ValueError("a text may not hold half a character")
 
 
 def _reference(node: ast.expr, subscripts: tuple[int, ...] = ()) -> Json:

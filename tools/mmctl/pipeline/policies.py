@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from mmctl.diagnostics import nearest
+from mmctl.documents import Key
 from mmctl.pipeline.conditions import Conditions
 from mmctl.pipeline.defaults import FAIL, read_defaults
 from mmctl.pipeline.findings import FUSE, IDLE_POLICY, NAME, POLICY
@@ -21,7 +22,9 @@ PROVENANCE = "provenance"
 def read_rules(file: PipelineFile, scope: Scope) -> Rules:
     """What the pipeline says about itself, with a finding for what cannot be."""
     for index, name in enumerate(file.fuse) if file.fuse != "auto" else ():
-        if name not in scope.known_nodes:
+        if name in file.fuse[:index]:
+            scope.report.add(FUSE, f"`fuse` names `{name}` twice", "fuse", index)
+        elif name not in scope.known_nodes:
             hint = nearest(name, scope.known_nodes)
             message = f"`fuse` names `{name}`, which is no node"
             scope.report.add(FUSE, message, "fuse", index, hint=hint)
@@ -42,6 +45,7 @@ def read_policy(
     _check_after(name, node, scope)
     if node.quorum is not None:
         _check_quorum(name, node, node.quorum, scope)
+        _check_quorum_waits(name, node, node.quorum, conditions, scope)
     guard = conditions.guards.get(name)
     return Policy(
         timeout_ms=node.timeout_ms,
@@ -115,6 +119,26 @@ def _check_quorum(name: str, node: NodeEntry, quorum: QuorumEntry, scope: Scope)
     for index, other in enumerate(quorum.of):
         if problem := _wrong_member(name, node, other, quorum.of[:index], scope):
             scope.report.add(POLICY, problem[0], *place, "of", index, hint=problem[1])
+
+
+def _check_quorum_waits(
+    name: str, node: NodeEntry, quorum: QuorumEntry, conditions: Conditions, scope: Scope
+) -> None:
+    """A node that is gone on without may still be under way: nothing else can wait for it."""
+    without = f"`{name}.quorum` goes on without"
+    found: list[tuple[str, str, tuple[Key, ...]]] = [
+        (other, f"`{name}.after` names `{other}`, which {without}", ("nodes", name, "after", index))
+        for index, other in enumerate(node.after)
+    ]
+    guard = conditions.guards.get(name)
+    for clause in guard.clauses if guard else ():
+        for other in dict.fromkeys(reference.wire.node for reference in clause.references):
+            message = f"`{name}` rests on `{clause.text}`, but {without} `{other}`"
+            found.append((other, message, clause.place))
+    for other, message, place in found:
+        if other in quorum.of:
+            hint = f"take `{other}` out of the quorum, or leave this out"
+            scope.report.add(POLICY, message, *place, hint=hint)
 
 
 def _wrong_member(

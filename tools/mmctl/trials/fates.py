@@ -98,4 +98,5 @@ def _is_absent(node: Node, fates: Fates) -> bool:
         if spec.name in node.inputs and not spec.optional
     ]
     needed += node.policy.when.wires if node.policy.when else ()
+    needed += [node.policy.foreach] if node.policy.foreach else ()
     return any(fates[wire.node] in GONE for wire in needed if wire.node)

@@ -114,11 +114,23 @@ def promise_of(
 
 def _promise(graph: Graph, form: Form, node: Node, beyond_ms: float, *, too_late: bool) -> Promise:
     fates = fates_of(graph, node.name, too_late=too_late)
-    if any(fates.get(wire.node) is Fate.FAILS for wire in graph.outputs.values()):
-        names = node.name if form == "bls" else ""
+    if culprits := _culprits(graph, fates):
+        names = culprits[0] if form == "bls" and len(culprits) == 1 else ""
         return Promise(Outcome.ERROR, names=names, beyond_ms=beyond_ms)
     absorbed, dropped = _with(fates, Fate.ABSORBED), _with(fates, Fate.DROPPED)
     return Promise(Outcome.DECLARED, "", absorbed, dropped, beyond_ms)
+
+
+def _culprits(graph: Graph, fates: Fates) -> list[str]:
+    """Where failures begin that reach an output: at the node, or where one was not started."""
+    waiting = {wire.node for wire in graph.outputs.values() if wire.node}
+    found = []
+    for node in reversed(graph.nodes):
+        if node.name in waiting and fates[node.name] is Fate.FAILS:
+            causes = {name for name in node.needs() if fates[name] is Fate.FAILS}
+            waiting |= causes
+            found += [] if causes else [node.name]
+    return found
 
 
 def _beyond_ms(node: Node, fault: Fault, limit: float | None, slack: Slack) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mmctl.client.requests import arrays_for
-from mmctl.client.samples import Sample
+from mmctl.client.samples import Sample, naming
 from mmctl.tensors import Array, Signature
 
 Inputs = Mapping[str, Array]
@@ -29,7 +29,8 @@ def single_rows(
     """Every row of every sample alone. Without a batch axis a sample is one row."""
     found: list[Inputs] = []
     for sample in samples:
-        arrays = arrays_for(pipeline, sample.inputs, signature)
+        with naming(sample):
+            arrays = arrays_for(pipeline, sample.inputs, signature)
         if not signature.max_batch:
             found.append(arrays)
             continue

@@ -73,6 +73,7 @@ def _outputs(model: TritonPythonModel, request: Any) -> list[Any]:
         model_version=model.version,
         requested_output_names=list(request.requested_output_names()),
         inputs=request.inputs(),
+        preferred_memory=pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU),
     ).exec()
     if response.has_error():
         raise pb_utils.TritonModelException(response.error().message())

@@ -113,7 +113,8 @@ def _filled(value: Json, kind: TensorType) -> Array:
     if kind.dtype.is_text:
         value = _encoded(value)
     if isinstance(value, list):
-        return np.array(value, kind.dtype.numpy)
+        array = np.array(value, kind.dtype.numpy)
+        return array.reshape(*array.shape, *(abs(dim) for dim in kind.dims[array.ndim :]))
     return np.full([abs(dim) for dim in kind.triton_dims], value, kind.dtype.numpy)
 
 

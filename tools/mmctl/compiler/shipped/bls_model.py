@@ -29,6 +29,8 @@ else:
 
 TRY_LATER = ("unavailable", "unhealthy", "saturated")
 """Errors that a caller may try again: they leave as UNAVAILABLE."""
+CARRIED = (bool, int, str)
+"""Types of parameters that a call can have; clients may send fractions too."""
 
 
 class TritonPythonModel:
@@ -124,12 +126,17 @@ def _tensor(name: str, value: Any) -> Any:
 
 
 def _caller(request: Any) -> Call:
-    """How the nodes of this request call models: its trace and parameters go along."""
+    """How the nodes of this request call models: its trace and parameters go along.
+
+    Answers come in the CPU's memory, which numpy can read, from whatever device.
+    """
     import triton_python_backend_utils as pb_utils
 
-    passed: dict[str, Any] = {"trace": request.trace()}
+    memory = pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU)
+    passed: dict[str, Any] = {"trace": request.trace(), "preferred_memory": memory}
     if parameters := json.loads(request.parameters() or "{}"):
-        passed["parameters"] = parameters
+        kept = {key: value for key, value in parameters.items() if isinstance(value, CARRIED)}
+        passed["parameters"] = kept
 
     def call(node: Node, inputs: Arrays, timeout_us: int) -> Arrays:
         inference = pb_utils.InferenceRequest(

@@ -45,18 +45,22 @@ class Part:
 
 
 def split(node: Node, inputs: Sequence[Input], values: Arrays, rows: Any) -> Iterator[Part]:
-    """Parts for the rows numbered `rows`, whose values are `values` by input."""
+    """Parts for the rows numbered `rows`, whose values are `values` by input.
+
+    A node that lacks every value gets row by row: its function cannot tell how many there are.
+    """
     if node.foreach:
         yield from _by_item(node, inputs, values, rows)
         return
     sent = {item.name: item.sent(values[item.name]) for item in inputs}
+    most = 1 if all(item.rows for item in inputs) else node.max_batch
     if not node.max_batch:
         yield from _by_row(sent, rows)
-    elif len(rows) <= node.max_batch:
+    elif len(rows) <= most:
         yield Part(sent, rows, batched=True)
     else:
-        for start in range(0, len(rows), node.max_batch):
-            span = slice(start, start + node.max_batch)
+        for start in range(0, len(rows), most):
+            span = slice(start, start + most)
             some = {name: array_of(value)[span] for name, value in sent.items()}
             yield Part(some, rows[span], batched=True)
 

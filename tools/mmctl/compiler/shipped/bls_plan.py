@@ -25,9 +25,10 @@ class Input:
     """An input of a node's callee, and the tensor that feeds it.
 
     `each` takes one item of a list at a time. `soft`: of the quorum, so it may fail or be late.
+    `rows` says only how many rows there are, to a node that may lack all other inputs.
     """
 
-    __slots__ = ("each", "name", "node", "optional", "soft", "source", "tensor")
+    __slots__ = ("each", "name", "node", "optional", "rows", "soft", "source", "tensor")
 
     def __init__(self, entry: Mapping[str, Any], quorum: Iterable[str]) -> None:
         self.name: str = entry["name"]
@@ -35,6 +36,7 @@ class Input:
         self.tensor: str = entry["tensor"]
         self.optional: bool = entry.get("optional", False)
         self.each: bool = entry.get("each", False)
+        self.rows: bool = entry.get("rows", False)
         self.soft = self.node in quorum
         self.source: Tensor
 
@@ -78,7 +80,7 @@ class Node:
         looked_at = {node for node, _ in references(self.when)}
         fed = {item.node for item in self.inputs if not item.soft}
         self.optional = [item for item in self.inputs if item.optional]
-        # In the order of the plan, so that of several errors always the same one is told.
+        # In an order that stays, so that of several errors always the same one is told.
         self.hard = list(dict.fromkeys([*sorted(fed - {""}), *self.after, *self.branches]))
         """Nodes whose failure is this node's own, on the same rows."""
         self.sources = ({*self.hard, *self.quorum} | looked_at) - {""}
@@ -115,6 +117,8 @@ class Plan:
             raise ValueError(f"plan.json has schema {data['schema']}, this runner reads {SCHEMA}")
         self.batched: bool = data["batched"]
         self.inputs = [Tensor(entry) for entry in data["inputs"]]
+        self.rows = Tensor(data["rows"]) if "rows" in data else None
+        """The tensor of inputs that have `rows`."""
         self.outputs = [Output(entry) for entry in data["outputs"]]
         self.nodes = {n["name"]: Node(n, data["pins"]) for n in data["nodes"]}
         self.deadline_s = seconds(data.get("deadline_ms"))
@@ -128,7 +132,8 @@ class Plan:
         return sum(node.slots.count for node in self.nodes.values() if not node.branches)
 
     def _link(self) -> None:
-        tensors = {("", tensor.name): tensor for tensor in self.inputs}
+        rows = [] if self.rows is None else [self.rows]
+        tensors = {("", tensor.name): tensor for tensor in [*self.inputs, *rows]}
         for node in self.nodes.values():
             tensors |= {(node.name, tensor.name): tensor for tensor in node.outputs}
             for item in node.inputs:

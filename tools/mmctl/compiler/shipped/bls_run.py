@@ -82,6 +82,8 @@ class Runner:
             message = f"{self.plan.max_pending} requests are under way (max_pending)"
             give(answer, NodeError(message, "unavailable"))
             return
+        if (rows := self.plan.rows) is not None:
+            inputs = {**inputs, rows.name: np.zeros((batch, 1), rows.numpy)}
         run = Run(self, inputs, batch, self.plan.route(wanted), call, answer)
         run.change(run.begin)
 

@@ -18,7 +18,7 @@ else:
     import item_lists
     from bls_calls import NodeError
 
-NUMPY = {"fp16": "float16", "fp32": "float32", "fp64": "float64", "bf16": "float32"}
+NUMPY = {"fp16": "float16", "fp32": "float32", "fp64": "float64"}
 TEXT = ("string", "bytes")
 OBJECT = np.dtype(object)
 
@@ -118,7 +118,8 @@ class Tensor:
             if self.items and not self.dims:
                 return value
         if isinstance(value, list):
-            return np.array(value, self.numpy)
+            array = np.array(value, self.numpy)
+            return array.reshape(*array.shape, *(abs(dim) for dim in self.dims[array.ndim :]))
         dims = self.dims if self.items else self.dims or (1,)
         return np.full(like or tuple(abs(dim) for dim in dims), value, self.numpy)
 
