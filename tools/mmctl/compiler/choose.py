@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mmctl.documents import Key
 from mmctl.pipeline.graph import (
     Form,
     FusedSteps,
@@ -20,14 +19,6 @@ from mmctl.pipeline.graph import (
     StepCall,
     Wire,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """A declaration that only the bls form can keep; `location` leads to it in pipeline.yaml."""
-
-    what: str
-    location: tuple[Key, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +57,17 @@ def choose_form(graph: Graph) -> Choice | Impossible:
     return Choice("ensemble", "it is a static graph: no policy, no condition, no fan-out")
 
 
-def _only_bls(demands: list[Demand], pinned: Form | None) -> Choice | Impossible:
-    shown = ", ".join(dict.fromkeys(demand.what for demand in demands[:SHOWN_DEMANDS]))
+def _only_bls(demands: list[str], pinned: Form | None) -> Choice | Impossible:
+    shown = ", ".join(dict.fromkeys(demands[:SHOWN_DEMANDS]))
     more = f" and {len(demands) - SHOWN_DEMANDS} more" if len(demands) > SHOWN_DEMANDS else ""
     if pinned is None:
         return Choice("bls", f"of {shown}{more}")
-    reason = f"`form: {pinned}` cannot keep {demands[0].what}"
+    reason = f"`form: {pinned}` cannot keep {demands[0]}"
     return Impossible(reason, f"remove `form`, or {shown}{more}")
 
 
-def find_demands(graph: Graph) -> Iterator[Demand]:
-    """What an ensemble cannot do, in the order of the file."""
+def find_demands(graph: Graph) -> Iterator[str]:
+    """Declarations that only the bls form can keep, in the order of the file."""
     rules = graph.rules
     for key, is_used in (
         ("deadline_ms", rules.deadline_ms is not None),
@@ -84,24 +75,21 @@ def find_demands(graph: Graph) -> Iterator[Demand]:
         ("provenance", rules.provenance),
     ):
         if is_used:
-            yield Demand(f"`{key}`", (key,))
+            yield f"`{key}`"
     for node in graph.nodes:
         yield from _demands_of(graph, node)
 
 
-def _demands_of(graph: Graph, node: Node) -> Iterator[Demand]:
-    place = ("nodes", node.name)
+def _demands_of(graph: Graph, node: Node) -> Iterator[str]:
     if isinstance(node.runs, Merge):
-        yield Demand(f"`{node.name}.switch`", (*place, "switch"))
+        yield f"`{node.name}.switch`"
     for key in node.policy.used:
-        yield Demand(f"`{node.name}.{key}`", (*place, key))
+        yield f"`{node.name}.{key}`"
     for spec in node.gives:
         if spec.type.items:
-            yield Demand(
-                f"the list tensor `{node.name}.{spec.name}`", (*place, "outputs", spec.name)
-            )
+            yield f"the list tensor `{node.name}.{spec.name}`"
     if isinstance(node.runs, ModelCall) and graph.max_batch and not node.runs.max_batch:
-        yield Demand(f"`{node.name}`, which takes no batch", (*place, "model"))
+        yield f"`{node.name}`, which takes no batch"
 
 
 def one_step(graph: Graph) -> FusedSteps | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from mmctl.compiler.regroup import Group, regrouped
-from mmctl.pipeline.graph import Graph, Member, Merge, ModelCall, Node, StepCall
+from mmctl.pipeline.graph import Graph, Member, ModelCall, Node, StepCall
 from mmctl.triton.options import Batching, Instances
 
 CHEAP = {"ready_labels", "ready_threshold", "ready_join"}
@@ -34,14 +34,12 @@ class _Steps:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.readers: dict[str, set[str]] = {node.name: set() for node in graph.nodes}
-        self.before: dict[str, set[str]] = {}
+        self.before = graph.before()
         for node in graph.nodes:
-            needs = set(node.needs())
-            self.before[node.name] = needs.union(*(self.before[name] for name in needs))
-            for name in needs:
+            for name in node.needs():
                 self.readers[name].add(node.name)
         self.shown = {wire.node for wire in graph.outputs.values()}
-        self.named = {name for node in graph.nodes for name in _named_by(node)}
+        self.named = {name for node in graph.nodes for name in node.watches()}
         self.skipping = [n for n in graph.nodes if n.policy.when or not n.policy.required]
         self.steps: dict[str, Member] = {
             node.name: Member(node.name, node.runs, node.inputs, node.takes, node.gives)
@@ -172,18 +170,8 @@ class _Steps:
     def _absorbing(self, group: set[str]) -> Iterator[str]:
         """Nodes behind the group for which a failure is not the end."""
         for node in self.graph.nodes:
-            policy = node.policy
-            absorbs = policy.on_error is not None or policy.quorum or not policy.required
-            if absorbs and self.before[node.name] & group:
+            if node.policy.absorbs and self.before[node.name] & group:
                 yield node.name
-
-
-def _named_by(node: Node) -> Iterator[str]:
-    yield from node.policy.after
-    if node.policy.quorum is not None:
-        yield from node.policy.quorum.of
-    if isinstance(node.runs, Merge):
-        yield from node.runs.branches
 
 
 def _live_together(one: StepCall, other: StepCall) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from mmctl.compiler.merged import SERVED_ALIKE, Group, OnnxModel, kept_wires, merged_node, models_of
 from mmctl.compiler.regroup import in_order, rewired
-from mmctl.pipeline.graph import Graph, Merge, ModelCall, Node, StepCall, Wire
+from mmctl.pipeline.graph import Graph, ModelCall, Node, StepCall, Wire
 from mmctl.tensors import TensorType
 
 
@@ -45,11 +45,8 @@ class _Models:
     def __init__(self, graph: Graph, onnx: Mapping[str, OnnxModel]) -> None:
         self.graph = graph
         self.onnx = onnx
-        self.before: dict[str, set[str]] = {}
-        for node in graph.nodes:
-            needs = set(node.needs())
-            self.before[node.name] = needs.union(*(self.before[name] for name in needs))
-        self.named = {name for node in graph.nodes for name in _named_by(node)}
+        self.before = graph.before()
+        self.named = {name for node in graph.nodes for name in node.watches()}
         self.shown = {wire.node for wire in graph.outputs.values()}
 
     def groups(self) -> list[Group]:
@@ -135,16 +132,9 @@ class _Models:
             if node.name in before and (policy.when or not policy.required):
                 why = f"rows that `{node.name}` skips would change"
                 yield f"{_shown(group)} cannot be merged: {why}"
-            absorbs = policy.on_error is not None or policy.quorum or not policy.required
-            if absorbs and self.before[node.name] & inside:
+            if policy.absorbs and self.before[node.name] & inside:
                 why = f"`{node.name}` would take other failures for its own"
                 yield f"{_shown(group)} cannot be merged: {why}"
-
-
-def _named_by(node: Node) -> Iterator[str]:
-    yield from node.policy.after
-    yield from node.policy.quorum.of if node.policy.quorum else ()
-    yield from node.runs.branches if isinstance(node.runs, Merge) else ()
 
 
 def _shown(group: Group) -> str:

@@ -160,6 +160,11 @@ class Policy:
         """Keys that are not what an ensemble does anyway."""
         return tuple(f.name for f in fields(self) if getattr(self, f.name) != f.default)
 
+    @property
+    def absorbs(self) -> bool:
+        """Whether a failure, of the node or of what feeds it, may end here."""
+        return self.on_error is not None or self.quorum is not None or not self.required
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -184,6 +189,12 @@ class Node:
         if isinstance(self.runs, MergedModels):
             return tuple(member.name for member in self.runs.recipe.members)
         return (self.name,)
+
+    def watches(self) -> Iterator[str]:
+        """Nodes that it names as such, not by a tensor."""
+        yield from self.policy.after
+        yield from self.policy.quorum.of if self.policy.quorum else ()
+        yield from self.runs.branches if isinstance(self.runs, Merge) else ()
 
     def needs(self) -> Iterator[str]:
         """Nodes that come before this one, each once; those of a policy included."""
@@ -224,6 +235,14 @@ class Graph:
 
     def node(self, name: str) -> Node:
         return next(node for node in self.nodes if node.name == name)
+
+    def before(self) -> dict[str, set[str]]:
+        """Each node's name, and all that come before it."""
+        found: dict[str, set[str]] = {}
+        for node in self.nodes:
+            needs = set(node.needs())
+            found[node.name] = needs.union(*(found[name] for name in needs))
+        return found
 
     def output_specs(self) -> tuple[TensorSpec, ...]:
         """The pipeline's outputs with the types of the tensors they show."""

@@ -102,16 +102,26 @@ def private_server(
     """An embedded Triton for this command alone, on free ports and a tree of its own."""
     with private_tree(workspace) as root:
         prepared = prepare(workspace, names, root, say)
-        with EmbeddedTriton.start(
-            prepared.runtime,
-            root,
-            state=workspace.state,
-            private=True,
-            complete_configs=not prepared.tree.whole,
-            say=say,
-        ) as server:
-            refuse_failures(server)
+        with private_triton(workspace, prepared, say) as server:
             yield PrivateConnection(server.grpc, server.http, prepared.built)
+
+
+@contextmanager
+def private_triton(
+    workspace: Workspace, prepared: Prepared, say: Say, *, reload_dead: bool = True
+) -> Iterator[EmbeddedTriton]:
+    """A private server on what was prepared, with every model loaded. Raises WorldError."""
+    with EmbeddedTriton.start(
+        prepared.runtime,
+        prepared.tree.root,
+        state=workspace.state,
+        private=True,
+        complete_configs=not prepared.tree.whole,
+        reload_dead=reload_dead,
+        say=say,
+    ) as server:
+        refuse_failures(server)
+        yield server
 
 
 @contextmanager

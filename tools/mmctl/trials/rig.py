@@ -14,7 +14,7 @@ from mmctl.errors import InferenceError, WorldError
 from mmctl.files import read_text, render_json, write_text
 from mmctl.pipeline.graph import Form, Graph, Node
 from mmctl.server.process import EmbeddedTriton
-from mmctl.serving.session import prepare, private_tree, refuse_failures
+from mmctl.serving.session import prepare, private_tree, private_triton
 from mmctl.tensors import Array
 from mmctl.trials.answers import Outputs
 from mmctl.trials.promises import Promise, compared_outputs
@@ -147,16 +147,7 @@ def open_rig(
         prepared = prepare(workspace, [pipeline], root, say)
         compiled = prepared.built.pipelines[-1].compiled
         check(compiled.graph)
-        with EmbeddedTriton.start(
-            prepared.runtime,
-            root,
-            state=workspace.state,
-            private=True,
-            complete_configs=not prepared.tree.whole,
-            reload_dead=False,
-            say=say,
-        ) as server:
-            refuse_failures(server)
+        with private_triton(workspace, prepared, say, reload_dead=False) as server:
             version = prepared.tree.models[pipeline][-1]
             rig = Rig(compiled.graph, compiled.form, root, version, server)
             with rig.client:
