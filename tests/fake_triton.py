@@ -33,12 +33,16 @@ def config(
 
 
 class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
-    """`failure` is what every inference fails with; `asked` and `metadata` are what came."""
+    """`failure` is what every inference fails with; `asked` and `metadata` are what came. Without
+    `loaded` it has no statistics.
+    """
 
     def __init__(self, *configs: Any) -> None:
         self.configs = {message.name: message for message in configs or (config(),)}
         self.failure: tuple[grpc.StatusCode, str] | None = None
+        self.stream_error = ""
         self.index_closed = False
+        self.loaded: list[str] | None = None
         self.states: list[tuple[str, str, str, str]] = [
             (name, "1", "READY", "") for name in self.configs
         ]
@@ -64,6 +68,24 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore
         for name, version, state, reason in self.states:
             index.models.add(name=name, version=version, state=state, reason=reason)
         return index
+
+    def ModelStatistics(self, _request: Any, context: Any) -> Any:
+        if self.loaded is None:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "This protocol is restricted")
+        answer = service_pb2.ModelStatisticsResponse()
+        for name in self.loaded:
+            answer.model_stats.add(name=name, version="1")
+        return answer
+
+    def ModelStreamInfer(self, requests: Any, context: Any) -> Any:
+        """Two answers for each request."""
+        for request in requests:
+            answer = self.ModelInfer(request, context)
+            yield service_pb2.ModelStreamInferResponse(infer_response=answer)
+            yield service_pb2.ModelStreamInferResponse(
+                infer_response=None if self.stream_error else answer,
+                error_message=self.stream_error,
+            )
 
     def ModelInfer(self, request: Any, context: Any) -> Any:
         self.asked.append(request)

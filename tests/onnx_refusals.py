@@ -5,7 +5,17 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from onnx_samples import Sample, X, controlled, identity, onnx_model, parameters, port, sequence
+from onnx_samples import (
+    Sample,
+    X,
+    controlled,
+    identity,
+    onnx_model,
+    overridable,
+    parameters,
+    port,
+    sequence,
+)
 
 
 def _sequence_output() -> bytes:
@@ -121,6 +131,12 @@ LOAD_ERRORS: dict[str, tuple[Sample, str]] = {
         graph=controlled(1),
         more=sequence("fp32"),
     ),
+    "control has another type, in ONNX's own word": refused(
+        f"{INVALID}sequence control 'x', the model expects data-type FLOAT "
+        "but the model configuration specifies data-type TYPE_INT32",
+        graph=partial(identity, shape=["N", 1]),
+        more=sequence("int32", "x"),
+    ),
     # inputs and outputs
     "too many inputs": refused(
         f"{INVALID}configuration expects 2 inputs, model provides 1",
@@ -203,7 +219,10 @@ LOAD_ERRORS: dict[str, tuple[Sample, str]] = {
     ),
     # what only the C++ backend does
     "ragged batches": refused(
-        f"{REFUSED}allow_ragged_batch{ELSEWHERE}", graph=flat, inputs=[RAGGED]
+        f"{REFUSED}allow_ragged_batch{ELSEWHERE}",
+        graph=flat,
+        inputs=[RAGGED],
+        outputs=[port("y", "FP32", 1, reshape={"shape": []})],
     ),
     "batch input and output": refused(
         f"{REFUSED}allow_ragged_batch, batch_input, batch_output{ELSEWHERE}",
@@ -227,6 +246,17 @@ LOAD_ERRORS: dict[str, tuple[Sample, str]] = {
                 }
             ],
         },
+    ),
+    "optional and ragged": refused(
+        f"{INVALID}configuration expects model provides input with shape [-1] for ragged input "
+        "'scale', which is not supported for optional input",
+        graph=overridable,
+        max_batch=0,
+        inputs=[
+            port("x", "FP32", 2, 4),
+            port("scale", "FP32", 1, optional=True, allow_ragged_batch=True),
+        ],
+        outputs=[],
     ),
     "implicit state": refused(
         f"{REFUSED}sequence_batching.state{ELSEWHERE}",

@@ -142,10 +142,10 @@ def controlled(size: int) -> Callable[[], bytes]:
     )
 
 
-def sequence(values: str) -> dict[str, Any]:
-    """`sequence_batching` with START as int32, fp32 or bool."""
+def sequence(values: str, name: str = "START") -> dict[str, Any]:
+    """`sequence_batching` with the start control as int32, fp32 or bool."""
     control = {"kind": "CONTROL_SEQUENCE_START", f"{values}_false_true": [0, 1]}
-    return {"sequence_batching": {"control_input": [{"name": "START", "control": [control]}]}}
+    return {"sequence_batching": {"control_input": [{"name": name, "control": [control]}]}}
 
 
 def mlp() -> bytes:

@@ -240,6 +240,26 @@ def small_products(width: int = 32, words: int = 100) -> bytes:
     )
 
 
+def separable_convolutions(channels: int = 16, side: int = 32) -> bytes:
+    """`image` float [batch, channels, side, side] to `y` of that shape: 1 x 1 convolutions that mix
+    channels, and 3 x 3 ones that keep them apart, in turn, with random weights.
+    """
+    draw = np.random.default_rng(0)
+    nodes: list[Node] = []
+    weights = {}
+    for index in range(6):
+        group, size = (channels, 3) if index % 2 else (1, 1)
+        shape = (channels, channels // group, size, size)
+        drawn = draw.standard_normal(shape) / np.sqrt(shape[1] * size * size)
+        weights[f"w{index}"] = drawn.astype(np.float32)
+        source = f"b{index}" if index else "image"
+        more = {"pads": [size // 2] * 4, "group": group}
+        nodes.append(("Conv", [source, f"w{index}"], [f"a{index}"], more))
+        nodes.append(("Relu", [f"a{index}"], [f"b{index + 1}" if index < 5 else "y"], {}))
+    image = ("FLOAT", ["batch", channels, side, side])
+    return onnx_model({"image": image}, {"y": image}, nodes, weights)
+
+
 def images(rows: int, seed: int = 0) -> dict[str, Floats]:
     drawn = np.random.default_rng(seed).standard_normal((rows, 3, 8, 8))
     return {"image": drawn.astype(np.float32)}

@@ -42,6 +42,7 @@ sys.exit(main(["build", "--check"]))
 @pytest.fixture
 def there(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (workspace / "model_repository" / "echo" / "1").mkdir(parents=True)
+    (workspace / "model_repository" / "echo" / "1" / "model.py").write_text("# the user's own")
     (workspace / "model_repository" / "echo" / "config.pbtxt").write_text(MODEL)
     (workspace / "ensembles" / "same").mkdir(parents=True)
     (workspace / "ensembles" / "same" / "pipeline.yaml").write_text(PIPELINE)
@@ -127,6 +128,7 @@ def test_the_repository_is_up_to_date_without_torch_and_weights(root: Path, tmp_
     ignore = shutil.ignore_patterns("[0-9]*", "__pycache__")
     shutil.copytree(root / "model_repository", tmp_path / "model_repository", ignore=ignore)
     shutil.copytree(root / "ensembles", tmp_path / "ensembles", ignore=ignore)
+    shutil.copytree(root / "calibration", tmp_path / "calibration", ignore=ignore)
     shutil.copy(root / "mmctl.yaml", tmp_path)
     start = time.monotonic()
     done = subprocess.run(
@@ -159,7 +161,7 @@ def test_every_command_that_the_readme_names_exists(root: Path) -> None:
 
     known = set(get_command(app).commands)  # type: ignore[attr-defined]
     text = (root / "README.md").read_text()
-    named = set(re.findall(r"^ {4,}(?:\$ )?mmctl ([a-z]+)", text, flags=re.MULTILINE))
-    named |= set(re.findall(r"`mmctl ([a-z]+)", text))
+    named = set(re.findall(r"^ {4,}(?:\$ )?mmctl ([a-z0-9]+)", text, flags=re.MULTILINE))
+    named |= set(re.findall(r"`mmctl ([a-z0-9]+)", text))
     assert named
     assert named <= known

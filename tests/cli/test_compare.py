@@ -109,3 +109,9 @@ def test_a_folder_is_no_report_which_is_told_before_anything_is_measured(
     assert run("net", "--html", str(net)) == (
         2, "", f"error: {net} is a folder\n\nhint: name the file: `--html {net}/report.html`\n",
     )  # fmt: skip
+
+
+def test_two_ways_to_print_are_one_too_many(net: Path, run: Run) -> None:
+    assert run("net", "--json", "--markdown") == (
+        2, "", "error: `--json` and `--markdown` both say what to print\n\nhint: choose one\n",
+    )  # fmt: skip

@@ -103,6 +103,12 @@ def sentences(root: Path) -> list[dict[str, Array]]:
     return batches
 
 
+@pytest.fixture(scope="session")
+def texts() -> list[str]:
+    """Descriptions of functions, in English."""
+    return prose()
+
+
 def prose() -> list[str]:
     texts = {
         textwrap.shorten(text, 300)

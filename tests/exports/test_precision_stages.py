@@ -110,6 +110,24 @@ def test_autocast_keeps_in_fp32_what_would_overflow(
     assert share(made, source) < 0.8
 
 
+@pytest.mark.parametrize(
+    ("batches", "rows", "used"),
+    [
+        pytest.param(40, 4, 4, id="small batches"),
+        pytest.param(3, 4, 3, id="no more than there are"),
+        pytest.param(5, 200, 1, id="large batches"),
+    ],
+)
+def test_autocast_runs_few_rows_because_it_keeps_all_that_they_give(
+    batches: int, rows: int, used: int, tmp_path: Path
+) -> None:
+    source, work = written(overflowing(), tmp_path / "fp32.onnx"), tmp_path / "work"
+    work.mkdir()
+    data = [overflow_input(rows, seed=seed) for seed in range(batches)]
+    done = STAGES["fp16"].convert(Conversion(source, tmp_path / "fp16.onnx", work, data))
+    assert (done["batches"], len(list((work / "calibration").iterdir()))) == (used, used)
+
+
 # ---------------------------------------------------------------- a transformer
 
 

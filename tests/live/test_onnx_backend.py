@@ -59,6 +59,7 @@ class Server:
         from tritonclient.grpc import InferenceServerClient
 
         self.client = InferenceServerClient(running.grpc)
+        self.headers = running.headers
         self.repository = repository
         self.log = running.log
 
@@ -72,6 +73,9 @@ class Server:
             tensors.append(tensor.set_data_from_numpy(array))
         result = self.client.infer(model, tensors, **more)
         return {port.name: result.as_numpy(port.name) for port in result.get_response().outputs}
+
+    def load(self, model: str) -> None:
+        self.client.load_model(model, headers=self.headers)
 
     def refusal(self, call: Callable[[], object]) -> tuple[str, str]:
         from tritonclient.utils import InferenceServerException
@@ -318,7 +322,7 @@ def refusals(server: Server, pool: ThreadPoolExecutor) -> dict[str, tuple[str, s
     def load(title: str) -> tuple[str, str]:
         sample, text = cases[title]
         sample.write(server.repository)
-        _, said = server.refusal(lambda: server.client.load_model(sample.name))
+        _, said = server.refusal(lambda: server.load(sample.name))
         version = server.repository / sample.name / "1"
         return said, text.replace("'M'", f"'{sample.name}'").replace("{version}", str(version))
 

@@ -16,7 +16,8 @@ def test_the_list_of_public_names_is_sorted() -> None:
 
 def test_the_list_of_public_names_is_complete() -> None:
     reachable = {name for name in mmctl.__all__ if getattr(mmctl, name) is not None}
-    assert reachable == {"AsyncClient", "Client", "EmbeddedTriton", "InferenceError", "__version__"}
+    classes = {"AsyncClient", "Client", "EmbeddedTriton", "InferenceError"}
+    assert reachable == {*classes, "__version__", "check"}
 
 
 def test_each_public_class_bears_its_name() -> None:

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from mmctl.building.check import check
     from mmctl.client.aio import AsyncClient
     from mmctl.client.client import Client
     from mmctl.errors import InferenceError
@@ -13,13 +14,14 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["AsyncClient", "Client", "EmbeddedTriton", "InferenceError", "__version__"]
+__all__ = ["AsyncClient", "Client", "EmbeddedTriton", "InferenceError", "__version__", "check"]
 
 _HOMES = {
     "AsyncClient": "mmctl.client.aio",
     "Client": "mmctl.client.client",
     "EmbeddedTriton": "mmctl.server.process",
     "InferenceError": "mmctl.errors",
+    "check": "mmctl.building.check",
 }
 
 

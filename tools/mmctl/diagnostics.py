@@ -16,6 +16,20 @@ class Severity(StrEnum):
     INFO = "info"
 
 
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One kind of mistake. `title` names it in a few words; `explanation` says why it is one, and
+    the fix; `wrong` and `right` show both as text.
+    """
+
+    code: str
+    title: str
+    explanation: str
+    severity: Severity = Severity.ERROR
+    wrong: str = ""
+    right: str = ""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
     """A place in a text file; `line` and `column` count from 1."""

@@ -27,12 +27,12 @@ def writing_to(path: Path) -> Iterator[None]:
         ) from error
 
 
-def write_text(path: Path, text: str) -> bool:
+def write_text(path: Path, text: str, *, mode: int = 0o644) -> bool:
     """Write `text` unless the file has it already; whole or not at all. True if it wrote."""
-    return write_bytes(path, text.encode())
+    return write_bytes(path, text.encode(), mode=mode)
 
 
-def write_bytes(path: Path, content: bytes) -> bool:
+def write_bytes(path: Path, content: bytes, *, mode: int = 0o644) -> bool:
     if path.is_file() and path.read_bytes() == content:
         return False
     with writing_to(path):
@@ -41,7 +41,7 @@ def write_bytes(path: Path, content: bytes) -> bool:
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
-            os.chmod(name, 0o644)
+            os.chmod(name, mode)
             os.replace(name, path)
         except BaseException:
             Path(name).unlink(missing_ok=True)
@@ -49,8 +49,8 @@ def write_bytes(path: Path, content: bytes) -> bool:
     return True
 
 
-def write_json(path: Path, value: object) -> bool:
-    return write_text(path, render_json(value))
+def write_json(path: Path, value: object, *, mode: int = 0o644) -> bool:
+    return write_text(path, render_json(value), mode=mode)
 
 
 def render_json(value: object) -> str:

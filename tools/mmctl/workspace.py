@@ -15,6 +15,8 @@ from mmctl.documents import Entry, load_entry, read_document
 from mmctl.errors import InputError
 
 FILE = "mmctl.yaml"
+STATE = ".mmctl"
+PACKAGES = f"{STATE}/packages"
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -64,11 +66,11 @@ class Workspace:
     @cached_property
     def state(self) -> Path:
         """Private state, never committed: runtime, packages, served trees, servers."""
-        return self.root / ".mmctl"
+        return self.root / STATE
 
     @property
     def packages(self) -> Path:
-        return self.state / "packages"
+        return self.root / PACKAGES
 
     def served(self, target: str) -> Path:
         return self.state / "served" / target

@@ -88,6 +88,36 @@ def test_an_edited_file_of_a_foreign_model_is_served_anew(small: Workspace) -> N
     assert serve(small, live={}).changed == ("echo",)
 
 
+@pytest.mark.parametrize("first", [b"engine", None], ids=["another engine", "the first engine"])
+def test_a_file_that_comes_later_into_a_version_of_ours_is_served(
+    small: Workspace, first: bytes | None
+) -> None:
+    plan = small.models / "twice__double" / "1" / "model.plan"
+    serve(small)
+    if first is not None:
+        plan.write_bytes(first)
+        serve(small)
+        plan.unlink()
+    plan.write_bytes(b"newer!")
+    tree = serve(small)
+    assert tree.changed == ("twice__double",)
+    assert (tree.root / "twice__double" / "1" / "model.plan").read_bytes() == b"newer!"
+    assert serve(small).changed == ()
+    plan.unlink()
+    assert serve(small).changed == ("twice__double",)
+    assert not (tree.root / "twice__double" / "1" / "model.plan").exists()
+
+
+def test_a_change_of_settings_moves_the_config_alone(small: Workspace) -> None:
+    tree = serve(small)
+    folder = tree.root / "twice__double" / "1"
+    before = folder.stat().st_ino
+    source = small.pipelines / "twice" / "pipeline.yaml"
+    source.write_text(source.read_text().replace("cpu: 2", "cpu: 3"))
+    assert serve(small).changed == ("twice__double",)
+    assert folder.stat().st_ino == before, "Triton adds an instance without loading anew"
+
+
 def test_new_version_folders_are_precompiled_once(small: Workspace) -> None:
     models = build(small, [], lambda _: None).models
     compiled: list[Sequence[Path]] = []
@@ -108,5 +138,6 @@ def test_what_is_not_built_is_told(small: Workspace) -> None:
 def test_a_config_without_tensors_is_left_to_triton_to_complete(small: Workspace) -> None:
     assert serve(small).whole
     (small.models / "auto" / "1").mkdir(parents=True)
+    (small.models / "auto" / "1" / "model.py").write_text("# the user's own")
     (small.models / "auto" / "config.pbtxt").write_text('name: "auto" backend: "python"')
     assert not serve(small).whole

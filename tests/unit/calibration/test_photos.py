@@ -7,13 +7,17 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from PIL import Image  # noqa: TID253 - a test of pixels
 
 from mmctl.exporters.accuracy.data import Sample, refuse_shared
 from mmctl.exporters.accuracy.read import load_samples
 from mmctl.exporters.functions import load_function
 
-PAIRS = [("calibration", "held_out"), ("nsfw_calibration", "nsfw_held_out")]
+PAIRS = [
+    ("calibration", "tuning"),
+    ("calibration", "held_out"),
+    ("tuning", "held_out"),
+    ("nsfw_calibration", "nsfw_held_out"),
+]
 
 
 @pytest.fixture
@@ -30,10 +34,11 @@ def photos(root: Path) -> ModuleType:
 @pytest.mark.parametrize(
     ("name", "rows", "shape"),
     [
-        pytest.param("calibration", 104, (3, 224, 224), id="efficientnet, calibration"),
-        pytest.param("held_out", 210, (3, 224, 224), id="efficientnet, held out"),
-        pytest.param("nsfw_calibration", 104, (224, 224, 3), id="nsfw, calibration"),
-        pytest.param("nsfw_held_out", 210, (224, 224, 3), id="nsfw, held out"),
+        pytest.param("calibration", 140, (3, 224, 224), id="efficientnet, calibration"),
+        pytest.param("tuning", 212, (3, 224, 224), id="efficientnet, tuning"),
+        pytest.param("held_out", 212, (3, 224, 224), id="efficientnet, held out"),
+        pytest.param("nsfw_calibration", 140, (224, 224, 3), id="nsfw, calibration"),
+        pytest.param("nsfw_held_out", 212, (224, 224, 3), id="nsfw, held out"),
     ],
 )
 def test_batches_fit_the_model(
@@ -45,24 +50,16 @@ def test_batches_fit_the_model(
     assert {sample.inputs["pixels"].dtype for sample in found} == {np.dtype(np.float32)}
 
 
-@pytest.mark.parametrize(("calibration", "held_out"), PAIRS)
-def test_no_crop_is_in_both(
-    samples: Callable[[str], list[Sample]], calibration: str, held_out: str
-) -> None:
-    refuse_shared(samples(calibration), samples(held_out))
+@pytest.mark.parametrize(("one", "other"), PAIRS)
+def test_no_crop_is_in_both(samples: Callable[[str], list[Sample]], one: str, other: str) -> None:
+    refuse_shared(samples(one), samples(other))
 
 
-def test_no_pixel_is_in_both(photos: ModuleType, tmp_path: Path) -> None:
-    """Photos whose value is their column show from which columns the crops were taken."""
-    columns = np.repeat(np.arange(200, dtype=np.uint8)[None], 120, axis=0)
-    names = (*photos.CLEAR, *photos.UNCLEAR)
-    for name in names:
-        Image.fromarray(columns).save(tmp_path / f"{name}.jpg", format="PNG")
-    crops = list(photos.calibration_crops(tmp_path))
-    left = crops[8 * len(photos.UNCLEAR) :]
-    right = [np.asarray(crop) for crop in photos.held_out_crops(tmp_path)]
-    assert max(np.asarray(crop).max() for crop in left) < 200 * photos.LEFT
-    assert min(crop.min() for crop in right) >= 200 * photos.LEFT
+def test_each_photo_is_for_one_purpose(photos: ModuleType, root: Path) -> None:
+    names = [*photos.CALIBRATION, *photos.TUNING, *photos.HELD_OUT]
+    assert sorted(names) == sorted(path.stem for path in photos.FOLDER.glob("*.jpg"))
+    credited = (root / "CREDITS.md").read_text("utf-8")
+    assert [name for name in names if f"`{name}.jpg`" not in credited] == []
 
 
 def test_equal_calls_give_equal_crops(samples: Callable[[str], list[Sample]]) -> None:

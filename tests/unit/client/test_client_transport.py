@@ -213,6 +213,23 @@ def test_where_the_index_is_closed_tritons_own_words_must_do(
         ask(server, "ecko")
 
 
+@BOTH_SIGNATURES
+@pytest.mark.parametrize(
+    ("model", "version", "text"),
+    [
+        pytest.param("ecko", "", "no model `ecko` is loaded; did you mean `echo`?", id="no name"),
+        pytest.param("echo", "7", "no version `7`; take one that is served: 1", id="no version"),
+    ],
+)
+def test_where_the_index_is_closed_statistics_name_what_is_loaded(
+    server: FakeTriton, ask: AskSignature, *, model: str, version: str, text: str
+) -> None:
+    server.index_closed, server.loaded = True, ["echo"]
+    with pytest.raises(InputError) as caught:
+        ask(server, model, version)
+    assert text in f"{caught.value}; {caught.value.hint}"
+
+
 def test_ready_and_index(server: FakeTriton) -> None:
     with GrpcTransport(server.address) as transport:
         assert transport.ready()
@@ -237,3 +254,29 @@ def test_addresses(url: str, address: str) -> None:
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(InputError, match="not the address of a gRPC port"):
         GrpcTransport(url)
+
+
+def test_a_stream_brings_every_answer_and_then_ends(server: FakeTriton) -> None:
+    with GrpcTransport(server.address, {"Authorization": "t"}) as transport:
+        answers = list(transport.stream(InferRequest("echo", ONE, parameters={"k": 3}), 5))
+    assert [answer.outputs["x_out"].tolist() for answer in answers] == [ONE["x"].tolist()] * 2
+    assert server.asked[0].parameters["k"].int64_param == 3
+    assert server.metadata["authorization"] == "t"
+
+
+def test_a_stream_may_fail_after_some_answers(server: FakeTriton) -> None:
+    server.stream_error = "boom"
+    with GrpcTransport(server.address) as transport:
+        answers = transport.stream(InferRequest("echo", ONE), 5)
+        assert next(answers).model == "echo"
+        with pytest.raises(InferenceError, match="model `echo`: boom"):
+            next(answers)
+
+
+def test_a_stream_has_a_deadline(server: FakeTriton) -> None:
+    server.go_on.clear()
+    with (
+        GrpcTransport(server.address) as transport,
+        pytest.raises(WorldError, match=r"model `echo`: no answer within 0\.2 s"),
+    ):
+        list(transport.stream(InferRequest("echo", ONE), 0.2))

@@ -135,3 +135,75 @@ def test_a_package_that_is_not_pinned_has_no_key(key: Callable[..., str]) -> Non
     with pytest.raises(InputError, match=r"is not in model_repository/packages.txt") as caught:
         key(TORCH.replace("}", ", pip: maxi-lm==2}"), source_py="")
     assert caught.value.hint == "add the line `maxi-lm==2 --hash=sha256:...`"
+
+
+PROVEN = ONNX + "precision: int8\nverify: {data: 'texts:held_out', calibration: 'texts:other'}\n"
+TEXTS = {
+    "texts.py": "from words import BEST\n\ndef held_out():\n    import numpy\n    yield BEST\n",
+    "words.py": "BEST = open('words/best.txt').read()\n",
+    "texts/held_out.txt": "good\n",
+    "words/best.txt": "better\n",
+    "photos.py": "",
+    "photos/cat.jpg": "a cat",
+}
+
+
+def write_calibration(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        path = root / "calibration" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("texts.py", id="the generator's module"),
+        pytest.param("texts/held_out.txt", id="its data"),
+        pytest.param("texts/more/new.txt", id="more data"),
+        pytest.param("words.py", id="a module that it imports"),
+        pytest.param("words/best.txt", id="the data of that module"),
+    ],
+)
+def test_what_samples_are_made_from_is_part_of_a_proven_precision(
+    key: Callable[..., str], workspace: Path, name: str
+) -> None:
+    write_calibration(workspace, TEXTS)
+    before = key(PROVEN)
+    write_calibration(workspace, {name: TEXTS.get(name, "") + "# more\n"})
+    assert key(PROVEN) != before
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("photos.py", id="another generator"),
+        pytest.param("photos/cat.jpg", id="its data"),
+        pytest.param("texts/.DS_Store", id="a hidden file"),
+        pytest.param("texts/__pycache__/a.pyc", id="a cache of Python"),
+        pytest.param("README", id="what no module is named for"),
+    ],
+)
+def test_other_files_of_calibration_are_not(
+    key: Callable[..., str], workspace: Path, name: str
+) -> None:
+    write_calibration(workspace, TEXTS)
+    before = key(PROVEN)
+    write_calibration(workspace, {name: "# another\n"})
+    assert key(PROVEN) == before
+
+
+def test_samples_count_for_nothing_in_a_plain_fp32_model(
+    key: Callable[..., str], workspace: Path
+) -> None:
+    write_calibration(workspace, TEXTS)
+    assert key(ONNX + "verify: {data: 'texts:held_out'}\n") == key(ONNX)
+
+
+def test_a_module_that_does_not_parse_has_a_key_of_its_text(
+    key: Callable[..., str], workspace: Path
+) -> None:
+    write_calibration(workspace, {"texts.py": "def held_out(:\n"})
+    first = key(PROVEN)
+    write_calibration(workspace, {"texts.py": "def held_out(::\n"})
+    assert key(PROVEN) != first

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from model_folders import PYTHON_YAML, write_model
 
+from mmctl.diagnostics import Severity
 from mmctl.errors import InputError
-from mmctl.exporters.configs import configs_of
+from mmctl.exporters.configs import configs_of, doubts_about
 from mmctl.exporters.spec import Model, read_model
 from mmctl.tensors import Signature, TensorSpec, parse_type
 from mmctl.triton.pbtxt import parse_config
@@ -67,6 +68,39 @@ def test_gpus_may_serve_another_file(workspace: Path, more: str, on_gpus: str | 
         return
     gpu = parse_config(texts["configs/gpu.pbtxt"], where="")
     assert gpu.default_model_filename == on_gpus
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param("precision: int8\n", id="static or dynamic, as the graph has it"),
+        pytest.param("precision: int8\nquantize: {method: dynamic}\n", id="dynamic"),
+    ],
+)
+def test_int8_of_cpus_that_is_given_to_tensorrt_is_warned_of(workspace: Path, more: str) -> None:
+    (finding,) = doubts_about(model(workspace, YAML + VERIFY + more + TENSORRT))
+    line = len((YAML + VERIFY + more).splitlines()) + 1
+    assert finding.text().startswith(
+        f"model_repository/net/model.yaml:{line}:16: T005 `net` gives TensorRT model.onnx, INT8 as "
+        "CPUs compute it"
+    )
+    assert finding.severity is Severity.WARNING
+    assert "quantize: {tensorrt: true}" in str(finding.hint)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param("precision: int8\ninstances: {gpu: 1}\n", id="on a GPU without TensorRT"),
+        pytest.param(
+            f"precision: int8\nquantize: {{tensorrt: true}}\n{TENSORRT}", id="in its own form"
+        ),
+        pytest.param(f"precision: fp16\n{TENSORRT}", id="FP16"),
+        pytest.param(TENSORRT, id="FP32"),
+    ],
+)
+def test_what_tensorrt_parses_gives_no_warning(workspace: Path, more: str) -> None:
+    assert doubts_about(model(workspace, YAML + VERIFY + more)) == []
 
 
 def test_a_python_source_runs_in_the_python_backend(workspace: Path) -> None:

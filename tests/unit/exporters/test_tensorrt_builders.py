@@ -25,8 +25,8 @@ from mmctl.exporters.tensorrt.builders import (
     own_user,
 )
 from mmctl.exporters.tensorrt.parsing import CAUSES, refusal
-from mmctl.exporters.tensorrt.plan_header import read_plan_version
 from mmctl.exporters.tensorrt.spec import PLAN
+from mmctl.triton.plan_header import read_plan_version
 from mmctl.triton.profiles import Profile
 
 IMAGE = Profile("image", (1, 1, 8, 8), (4, 1, 8, 8), (16, 1, 8, 8))

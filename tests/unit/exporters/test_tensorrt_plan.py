@@ -12,12 +12,12 @@ from engine_files import IMAGE_PROFILE, TEXT_PROFILES, V10, V11, plan_bytes, spe
 from mmctl.errors import InputError
 from mmctl.exporters.tensorrt.arguments import trtexec_argv
 from mmctl.exporters.tensorrt.container import container_argv
-from mmctl.exporters.tensorrt.plan_header import read_plan_version
 from mmctl.exporters.tensorrt.spec import BuildSpec, render_spec
 from mmctl.tensors import Signature, TensorSpec, parse_type
 from mmctl.triton.generate import ONNX, TENSORRT, configs_for
 from mmctl.triton.options import AcceleratorEntry, Batching, OptimizationEntry, ServingOptions
 from mmctl.triton.pbtxt import render_config
+from mmctl.triton.plan_header import read_plan_version
 from mmctl.triton.releases import Version
 
 GOLDEN = Path(__file__).parent / "tensorrt_golden"

@@ -16,6 +16,7 @@ from mmctl.exporters.accuracy.read import load_metric, load_samples
 from mmctl.exporters.held_out import load_data
 from mmctl.exporters.keys import build_key
 from mmctl.exporters.spec import read_model
+from mmctl.workspace import read_workspace
 
 YAML = "source: {onnx: net.onnx}\nprecision: int8\n"
 GOOD = """
@@ -64,6 +65,18 @@ def test_a_generator_yields_inputs_with_or_without_labels(workspace: Path) -> No
 def test_generators_are_seeded(workspace: Path) -> None:
     (first,), (again,) = loaded(workspace, GOOD), loaded(workspace, GOOD)
     assert np.array_equal(first.inputs["x"], again.inputs["x"])
+
+
+def test_a_generator_that_takes_a_parameter_is_given_the_model_packages(workspace: Path) -> None:
+    code = """
+    def one(packages):
+        yield {"x": np.array([[len((packages / "words.txt").read_text())]])}
+    """
+    packages = read_workspace(workspace).packages
+    packages.mkdir(parents=True)
+    (packages / "words.txt").write_text("four")
+    (sample,) = loaded(workspace, code)
+    assert sample.inputs["x"].tolist() == [[4]]
 
 
 def test_an_npz_holds_one_array_an_input(workspace: Path) -> None:

@@ -66,6 +66,11 @@ def changed(old: str, new: str) -> str:
             id="node names become folders",
         ),
         pytest.param(
+            "twice", "next",
+            "5:3 Y101 `next` is reserved: a candidate of the pipeline is served under that name",
+            id="the name of candidates",
+        ),
+        pytest.param(
             "verdict: last.label", "my-verdict: last.label",
             "8:11 Y102 `my-verdict` is not a tensor name: use letters, digits and _, "
             "no digit first",

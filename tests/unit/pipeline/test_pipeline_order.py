@@ -23,7 +23,6 @@ def test_models_that_are_no_pipelines_do_not_matter() -> None:
     pipeline = calling("a", "resnet", "resnet")
     assert order_pipelines([pipeline]) == ["a"]
     assert pipeline.called_names() == {"resnet"}
-    assert pipeline.pipelines_called({"resnet": None}) == {"resnet"}
 
 
 @pytest.mark.parametrize(

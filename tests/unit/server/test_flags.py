@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 
 from mmctl.errors import InputError, WorldError
+from mmctl.server.access import grpc_headers, http_headers, new_key
 from mmctl.server.docker import INSIDE, MODELS, SHM_SIZE, docker_argv, release_of, require_engine
 from mmctl.server.flags import Addresses, Options, shm_flags, triton_flags
 
@@ -39,6 +41,9 @@ def test_it_listens_where_it_was_told_and_nowhere_else() -> None:
             Options(complete_configs=True), "--disable-auto-complete-config", False, id="others"
         ),
         pytest.param(Options(config_name="gpu"), "--model-config-name=gpu", True, id="a profile"),
+        pytest.param(Options(load_all=False), "--load-model=*", False, id="starts empty"),
+        pytest.param(Options(), "--cache-config=local,size=67108864", True, id="a cache"),
+        pytest.param(Options(cache_bytes=0), "--cache-config=local,size=0", False, id="no cache"),
         pytest.param(
             Options(bls_threads=64), "--backend-config=python,thread-pool-size=64", True, id="calls"
         ),
@@ -54,10 +59,36 @@ def test_it_listens_where_it_was_told_and_nowhere_else() -> None:
             True,
             id="traces almost nothing unasked",
         ),
+        pytest.param(Options(gpus=True), "--allow-gpu-metrics=true", True, id="GPUs"),
+        pytest.param(Options(), "--allow-gpu-metrics=false", True, id="no GPUs"),
     ],
 )
 def test_options(options: Options, flag: str, there: bool) -> None:
     assert (flag in triton_flags("/tree", LOOPBACK, options)) is there
+
+
+def test_a_key_closes_what_changes_a_server_over_both_protocols() -> None:
+    closed = "model-repository,logging,trace,shared-memory:mmctl-key=k"
+    flags = triton_flags("/tree", LOOPBACK, Options(key="k"))
+    assert flags == (
+        *PLAIN,
+        f"--http-restricted-api={closed}",
+        f"--grpc-restricted-protocol={closed}",
+    )
+    assert http_headers("k") == {"mmctl-key": "k"}
+    assert grpc_headers("k") == {"triton-grpc-protocol-mmctl-key": "k"}
+
+
+def test_without_a_key_all_is_open_and_no_header_is_sent() -> None:
+    assert not any("restricted" in flag for flag in PLAIN)
+    assert (http_headers(""), grpc_headers("")) == ({}, {})
+
+
+def test_no_two_servers_have_the_same_key() -> None:
+    keys = {new_key() for _ in range(100)}
+    assert len(keys) == 100
+    assert all(re.fullmatch(r"[0-9a-f]{32}", key) for key in keys)
+    assert "k-1" not in repr(Options(key="k-1"))
 
 
 def test_shared_memory_is_named_for_each_python_backend() -> None:
@@ -108,9 +139,13 @@ def test_a_machine_without_containers_says_so(
 
 
 def test_compose_serves_as_mmctl_does(root: Path) -> None:
-    triton = yaml.safe_load((root / "docker-compose.yml").read_text())["services"]["triton"]
-    assert triton["command"] == ["tritonserver", *triton_flags(MODELS, INSIDE, Options())]
+    services = yaml.safe_load((root / "docker-compose.yml").read_text())["services"]
+    triton = services["triton"]
+    options = Options(otlp_url="http://jaeger:4318/v1/traces", key="${TRITON_KEY:?run mmctl stack}")
+    assert triton["command"] == ["tritonserver", *triton_flags(MODELS, INSIDE, options)]
     assert triton["shm_size"] == SHM_SIZE
     assert [volume.rpartition(":")[2] for volume in triton["volumes"]] == ["ro"]
-    assert all(port.startswith("127.0.0.1:") for port in triton["ports"])
-    assert json.dumps(triton).count("24.10") == 1
+    ports = [port for service in services.values() for port in service["ports"]]
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+    dockerfile = (root / triton["build"]["context"] / "Dockerfile").read_text()
+    assert (json.dumps(triton) + dockerfile).count("24.10") == 1

@@ -1,18 +1,17 @@
-"""The ONNX backend without a server: real sessions, and a stand-in for Triton's own module."""
+"""How the ONNX backend loads and answers: real sessions, no server."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
+from onnx_backend_alone import InferenceResponse, Logger, Request, TritonError, load_backend
 from onnx_refusals import LOAD_ERRORS
 from onnx_samples import (
     DOUBLED,
@@ -29,71 +28,10 @@ from onnx_samples import (
     port,
 )
 
-BACKEND = "tools/mmctl/server/backends/onnxruntime/model.py"
-
-
-class Tensor:
-    def __init__(self, name: str, array: np.ndarray) -> None:
-        self._name, self._array = name, array
-
-    def name(self) -> str:
-        return self._name
-
-    def as_numpy(self) -> np.ndarray:
-        return self._array
-
-
-class TritonError(Exception):
-    INTERNAL, UNSUPPORTED = "INTERNAL", "UNSUPPORTED"
-
-    def __init__(self, message: str, code: str = INTERNAL) -> None:
-        self.message, self.code = message, code
-
-
-class InferenceResponse:
-    def __init__(
-        self, output_tensors: Sequence[Tensor] = (), error: TritonError | None = None
-    ) -> None:
-        self.outputs = {tensor.name(): tensor.as_numpy() for tensor in output_tensors}
-        self.error = error
-
-
-class Logger:
-    lines: ClassVar[list[str]] = []
-
-    @classmethod
-    def log_warn(cls, message: str) -> None:
-        cls.lines.append(message)
-
-
-class Request:
-    def __init__(self, inputs: dict[str, Any], request_id: str = "") -> None:
-        self._inputs = [Tensor(name, np.asarray(value)) for name, value in inputs.items()]
-        self._id = request_id
-
-    def inputs(self) -> list[Tensor]:
-        return self._inputs
-
-    def request_id(self) -> str:
-        return self._id
-
 
 @pytest.fixture
 def backend(root: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnx")
-    triton = ModuleType("triton_python_backend_utils")
-    for kind in (Tensor, TritonError, InferenceResponse, Logger):
-        setattr(triton, kind.__name__, kind)
-    Logger.lines = []
-    monkeypatch.setitem(sys.modules, triton.__name__, triton)
-    spec = importlib.util.spec_from_file_location("onnx_backend", root / BACKEND)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)
-    spec.loader.exec_module(module)
-    return module
+    return load_backend(root, monkeypatch)
 
 
 Load = Callable[..., Any]
@@ -197,14 +135,7 @@ def test_graph_levels(backend: ModuleType, optimization: dict[str, Any], level: 
 
 def read(backend: ModuleType, **sample: Any) -> Any:
     config = Sample("M", **sample).config()
-    args = {
-        "model_name": "M",
-        "model_repository": "/models/M",
-        "model_version": "1",
-        "model_instance_name": "M_0_0",
-        "model_config": json.dumps(config),
-    }
-    return backend.read_config(args)
+    return backend.rules.read_config(config)
 
 
 def test_accelerators_are_logged_by_the_first_instance_only(load: Load) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -316,4 +317,16 @@ def test_info_is_what_other_commands_read(
 ) -> None:
     write_server(tmp_path, "embedded", info_of(supervisor.pid))
     keys = json.loads(info_path(tmp_path, "embedded").read_text())
-    assert set(keys) == {"pid", "http", "grpc", "metrics", "otlp", "served", "release", "started"}
+    shown = {"pid", "http", "grpc", "metrics", "otlp", "served", "release", "started"}
+    assert set(keys) == shown | {"key"}
+    assert set(info_of(1).shown) == shown
+
+
+def test_the_key_of_a_server_is_for_its_owner_alone(
+    tmp_path: Path, supervisor: subprocess.Popen[bytes]
+) -> None:
+    info = replace(info_of(supervisor.pid), key="open sesame")
+    write_server(tmp_path, "embedded", info)
+    assert info_path(tmp_path, "embedded").stat().st_mode & 0o777 == 0o600
+    assert read_server(tmp_path, "embedded") == info
+    assert "sesame" not in f"{info} {info.shown}"

@@ -11,7 +11,7 @@ import pytest
 
 from mmctl.errors import WorldError
 from mmctl.files import sha256_file
-from mmctl.server.install import MARKER, ensure_runtime, remove_runtime
+from mmctl.server.install import MARKER, ensure_bare_runtime, ensure_runtime, remove_runtime
 from mmctl.server.machine import lacks_glibc, lacks_platform, lacks_space
 from mmctl.server.runtime import (
     LOCK,
@@ -22,6 +22,7 @@ from mmctl.server.runtime import (
     outdated,
     precompile,
     read_runtime,
+    runtime_below,
     runtime_root,
 )
 from mmctl.workspace import Workspace, read_workspace
@@ -117,6 +118,14 @@ def test_what_is_ready_is_not_installed_again(
     assert ensure_runtime(place, said.append).root == root
     assert said == []
     assert describe_runtime(place)["state"] == "ready"
+
+
+def test_without_a_workspace_the_state_alone_says_where_it_is(
+    place: Workspace, installed: Callable[..., Path]
+) -> None:
+    root = installed()
+    add_requirements(place, "ocr", "regex==2024.11.6\n")  # of no concern to what needs no pipeline
+    assert ensure_bare_runtime(place.state, print).root == root == runtime_below(place.state)
 
 
 def test_info_tells_absent_from_outdated(place: Workspace, installed: Callable[..., Path]) -> None:

@@ -7,9 +7,11 @@ import pytest
 from mmctl.errors import InputError
 from mmctl.triton.releases import (
     IMAGES,
+    ONNX_RUNTIMES,
     Version,
     fits_release,
     has_precision_flags,
+    onnxruntime_in,
     parse_release,
     parse_version,
     render_version,
@@ -69,6 +71,32 @@ def test_an_engine_fits_one_tensorrt(version: Version, release: str, verdict: st
 )
 def test_tensorrt_11_has_no_precision_flags(release: str, has: bool) -> None:
     assert has_precision_flags(parse_release(release)) is has
+
+
+def test_what_onnx_runtime_reads_only_grows() -> None:
+    read = [(row.ir_version, row.opset, row.keeps_inside) for row in ONNX_RUNTIMES]
+    assert read == sorted(read)
+
+
+def test_every_image_has_a_row() -> None:
+    known = {row.version for row in ONNX_RUNTIMES}
+    named = {row.onnxruntime.rpartition(".")[0] for row in IMAGES.values() if row.onnxruntime}
+    assert named <= known
+
+
+@pytest.mark.parametrize(
+    ("release", "version"),
+    [
+        pytest.param("24.10", "1.19", id="in the table"),
+        pytest.param("26.03", "1.24", id="a later one"),
+        pytest.param("24.01", "1.19", id="before the table: it reads no more than its first row"),
+        pytest.param("26.09", "1.32", id="not written down yet"),
+        pytest.param("27.01", "1.32", id="after the table"),
+        pytest.param(None, "1.32", id="no release: the latest"),
+    ],
+)
+def test_which_onnx_runtime_a_release_has(release: str | None, version: str) -> None:
+    assert onnxruntime_in(parse_release(release) if release else None).version == version
 
 
 def test_versions_survive_their_text() -> None:

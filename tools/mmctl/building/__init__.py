@@ -5,4 +5,5 @@ compiled  pipelines -> what their folders must hold, still without touching the 
 merged    the one file that a compiled pipeline may need weights for
 build     exports models and writes folders; `check_built` compares instead of writing
 served    the folder that a Triton reads
+adopt     ensembles of somebody's repository become pipelines
 """

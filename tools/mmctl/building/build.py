@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mmctl.building.catalog import Catalog, foreign_calls, read_catalog
+from mmctl.building.check import refuse_mistakes
 from mmctl.building.compiled import PlannedModel, PlannedPipeline, plan_pipelines
 from mmctl.building.merged import only_merged, refuse_unproven, with_merged_file
 from mmctl.diagnostics import nearest
@@ -72,8 +73,9 @@ def _build(workspace: Workspace, wanted: Sequence[str], say: Say, *, reprove: bo
     catalog = read_catalog(workspace)
     pipelines = plan_pipelines(workspace, catalog, _pipelines_of(workspace, wanted))
     for pipeline in pipelines:
-        _write_pipeline(workspace, pipeline, say, reprove=reprove)
+        write_pipeline(workspace, pipeline, say, reprove=reprove)
     _remove_orphans(workspace, pipelines, say)
+    refuse_mistakes(workspace, catalog.foreign.keys() & set(wanted), say)
     generated = [planned.model.name for p in pipelines for planned in p.models]
     callable_names = [name for name in wanted if name in catalog.models or name in catalog.foreign]
     return Built(pipelines, (*callable_names, *generated))
@@ -149,9 +151,10 @@ def needs_packages(workspace: Workspace, names: Iterable[str], catalog: Catalog)
     )
 
 
-def _write_pipeline(
-    workspace: Workspace, pipeline: PlannedPipeline, say: Say, *, reprove: bool
+def write_pipeline(
+    workspace: Workspace, pipeline: PlannedPipeline, say: Say, *, reprove: bool = False
 ) -> None:
+    """Its committed files and version folders. The caller holds the lock of the build."""
     for planned in pipeline.models:
         _claim(workspace, planned)
         made = with_merged_file(workspace, planned, say, reprove=reprove)

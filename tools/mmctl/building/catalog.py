@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from mmctl.compiler.merged import OnnxModel
-from mmctl.errors import InputError
+from mmctl.errors import InputError, InvalidFiles
 from mmctl.exporters.spec import Model, read_model
 from mmctl.files import read_text
+from mmctl.lint.repository import Target, read_config
 from mmctl.tensors import Signature
 from mmctl.triton.generate import ONNX
-from mmctl.triton.pbtxt import called_models, parse_config, signature_of
+from mmctl.triton.pbtxt import called_models, config_of, signature_of
 from mmctl.triton.repository import CONFIG, Lock, is_foreign, is_generated, read_lock
 from mmctl.workspace import Workspace, check_name
 
@@ -52,7 +53,9 @@ class Catalog:
 
 
 def read_catalog(workspace: Workspace) -> Catalog:
-    """Raises InputError for a broken lock or config, and for a name that is no name."""
+    """Raises InputError for a broken lock and for a name that is no name, InvalidFiles for a
+    config.pbtxt of the user's that cannot be read.
+    """
     models: dict[str, Model] = {}
     locks: dict[str, Lock] = {}
     foreign: dict[str, Signature] = {}
@@ -61,8 +64,7 @@ def read_catalog(workspace: Workspace) -> Catalog:
         if is_generated(folder):
             continue
         if is_foreign(folder):
-            shown = workspace.shown(folder / CONFIG)
-            foreign[name] = signature_of(parse_config(read_text(folder / CONFIG), where=shown))
+            foreign[name] = _foreign_signature(workspace, name)
             continue
         if problem := check_name(name):
             raise InputError(f"{workspace.shown(folder)}: {problem}", hint="rename the folder")
@@ -82,6 +84,15 @@ def model_signature(model: Model, lock: Lock) -> Signature:
         return Signature((), ())
     batched = lock.signature.max_batch > 0
     return replace(lock.signature, max_batch=model.file.batching.max_batch if batched else 0)
+
+
+def _foreign_signature(workspace: Workspace, name: str) -> Signature:
+    """Raises InvalidFiles when the config.pbtxt of a folder of the user's cannot be read."""
+    path = workspace.models / name / CONFIG
+    config = read_config(path, workspace.shown(path), Target())
+    if config.broken:
+        raise InvalidFiles(config.findings)
+    return signature_of(config_of(config.message))
 
 
 def foreign_calls(workspace: Workspace, name: str) -> tuple[str, ...]:

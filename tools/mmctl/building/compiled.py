@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from mmctl.building.catalog import Catalog, foreign_calls
@@ -13,6 +13,7 @@ from mmctl.exporters.merge import made_with
 from mmctl.exporters.packages import package_pin
 from mmctl.files import digest_of
 from mmctl.pipeline import PipelineSource, check_pipeline, order_pipelines, read_pipeline
+from mmctl.pipeline.findings import NOT_EXPORTED
 from mmctl.triton.pbtxt import render_config
 from mmctl.triton.releases import Release, parse_release
 from mmctl.triton.repository import (
@@ -60,18 +61,50 @@ def plan_pipelines(
 ) -> tuple[PlannedPipeline, ...]:
     """Pipelines `names` and those they call, callees first.
 
-    Raises InvalidFiles with the findings of all of them at once.
+    Raises InvalidFiles with the findings of all of them at once, InputError when one calls a
+    model that was never exported.
     """
     foreign = {name: foreign_calls(workspace, name) for name in catalog.foreign}
     sources = _read_sources(workspace, names, foreign)
     _refuse_unexported(catalog, sources.values())
+    planned, findings = _plan(workspace, catalog, sources, foreign)
+    if any(finding.severity is Severity.ERROR for finding in findings):
+        raise InvalidFiles(findings)
+    return planned
+
+
+def find_mistakes(
+    workspace: Workspace, catalog: Catalog, names: Iterable[str]
+) -> tuple[Finding, ...]:
+    """All that is wrong with pipelines `names` and those they call.
+
+    A pipeline that calls a model without a lock is not judged, which is a finding as well.
+    """
+    foreign = {name: foreign_calls(workspace, name) for name in catalog.foreign}
+    sources = _read_sources(workspace, names, foreign)
+    unknown = [finding for s in sources.values() for finding in _unexported_calls(catalog, s)]
+    open_names = {finding.path for finding in unknown}
+    known = {name: s for name, s in sources.items() if s.document.path not in open_names}
+    planned, findings = _plan(workspace, catalog, known, foreign)
+    warnings = [finding for pipeline in planned for finding in pipeline.warnings]
+    return tuple(dict.fromkeys([*unknown, *findings, *warnings]))
+
+
+def _plan(
+    workspace: Workspace,
+    catalog: Catalog,
+    sources: Mapping[str, PipelineSource],
+    foreign: Mapping[str, tuple[str, ...]],
+) -> tuple[tuple[PlannedPipeline, ...], list[Finding]]:
+    """What can be planned, callees first, and everything that was found."""
     signatures = dict(catalog.signatures)
     locks = dict(catalog.locks)
+    pipelines = set(workspace.pipeline_names())
     findings: list[Finding] = []
     release = oldest_release(workspace)
     planned = []
     for name in order_pipelines(sources.values(), foreign):
-        if any(callee not in signatures for callee in sources[name].pipelines_called(sources)):
+        if any(callee not in signatures for callee in sources[name].called_names() & pipelines):
             continue  # a callee has findings of its own: those come first
         checked = check_pipeline(sources[name], signatures, catalog.instances)
         findings += checked.findings
@@ -87,9 +120,7 @@ def plan_pipelines(
         models = _plan_models(workspace, compiled, locks)
         planned.append(PlannedPipeline(sources[name], compiled, models, warnings))
         signatures[name] = compiled.signature
-    if any(finding.severity is Severity.ERROR for finding in findings):
-        raise InvalidFiles(findings)
-    return tuple(planned)
+    return tuple(planned), findings
 
 
 def oldest_release(workspace: Workspace) -> Release:
@@ -101,12 +132,28 @@ def oldest_release(workspace: Workspace) -> Release:
 def _refuse_unexported(catalog: Catalog, sources: Iterable[PipelineSource]) -> None:
     """A model without a lock has no signature yet: nothing that calls it can be checked."""
     called = {name for source in sources for name in source.called_names()}
-    if missing := sorted(called & set(catalog.models) - set(catalog.locks)):
+    if missing := sorted(called & _unexported(catalog)):
         names = ", ".join(f"`{name}`" for name in missing)
         raise InputError(
             f"{names}: never exported, so there is no signature to check against",
             hint=f"run `mmctl export {' '.join(missing)}`, or `mmctl build` for everything",
         )
+
+
+def _unexported_calls(catalog: Catalog, source: PipelineSource) -> Iterator[Finding]:
+    for name, node in source.calls().items():
+        if name in _unexported(catalog):
+            yield Finding.at(
+                source.document.at("nodes", node, "model"),
+                NOT_EXPORTED,
+                f"`{name}` was never exported, so this pipeline cannot be checked",
+                f"run `mmctl export {name}`",
+                Severity.WARNING,
+            )
+
+
+def _unexported(catalog: Catalog) -> set[str]:
+    return set(catalog.models) - set(catalog.locks)
 
 
 def _read_sources(

@@ -17,7 +17,7 @@ from mmctl.errors import InputError
 from mmctl.files import copy, link_or_copy, new_folder, read_text, write_text, writing_to
 from mmctl.triton.config import ModelConfig
 from mmctl.triton.pbtxt import parse_config, pin_config
-from mmctl.triton.repository import CONFIG, is_foreign, read_build_key, read_lock
+from mmctl.triton.repository import CONFIG, MANIFEST, is_foreign, read_build_key, read_lock
 from mmctl.workspace import Workspace
 
 Versions = tuple[int, ...]
@@ -74,6 +74,13 @@ def _names_its_tensors(path: Path) -> bool:
     return bool(config.inputs and config.outputs)
 
 
+def read_tree(root: Path) -> ServedTree:
+    """A tree that is there already, by its configs. Its models are in the order of their names."""
+    versions = served_versions(root)
+    whole = all(_names_its_tensors(root / name / CONFIG) for name in versions)
+    return ServedTree(root, versions, (), whole)
+
+
 def served_versions(root: Path) -> dict[str, Versions]:
     """Versions of each model that the configs of a tree ask for."""
     configs = sorted(root.glob(f"*/{CONFIG}"))
@@ -118,15 +125,24 @@ def _serve_versions(
 
 
 def _same_content(source: Path, target: Path) -> bool:
-    """By build key for versions of ours, by size and time for the user's own."""
-    if (key := read_build_key(source)) is not None:
-        return key == read_build_key(target)
+    """By build key, and by size and time of each file: an engine comes later than its version, and
+    people edit their own.
+
+    The manifest repeats settings, which the config brings: for them alone nothing is loaded anew.
+    """
     files = _files(source)
-    return files == _files(target) and all(
-        (source / path).stat().st_size == (target / path).stat().st_size
-        and (source / path).stat().st_mtime_ns <= (target / path).stat().st_mtime_ns
-        for path in files
+    return (
+        read_build_key(source) == read_build_key(target)
+        and files == _files(target)
+        and all(
+            _is_current(source / path, target / path) for path in files if path.name != MANIFEST
+        )
     )
+
+
+def _is_current(source: Path, target: Path) -> bool:
+    made, served = source.stat(), target.stat()
+    return made.st_size == served.st_size and made.st_mtime_ns <= served.st_mtime_ns
 
 
 def _files(folder: Path) -> list[Path]:
@@ -161,15 +177,19 @@ def _serve_configs(
         )
         for path in (folder / CONFIG, *sorted((folder / "configs").glob("*.pbtxt")))
     ]
-    extras = [folder / tensor.label_filename for tensor in config.outputs if tensor.label_filename]
-    extras += [path for path in (folder / "warmup").rglob("*") if path.is_file()]
-    for extra in extras:
+    for extra in extra_files(folder, config):
         target = served / extra.relative_to(folder)
         if not target.is_file() or target.read_bytes() != extra.read_bytes():
             target.unlink(missing_ok=True)
             link_or_copy(extra, target)
             written.append(True)
     return any(written)
+
+
+def extra_files(folder: Path, config: ModelConfig) -> list[Path]:
+    """What a config names beside itself: labels and warm-up data."""
+    labels = [folder / tensor.label_filename for tensor in config.outputs if tensor.label_filename]
+    return [*labels, *(path for path in (folder / "warmup").rglob("*") if path.is_file())]
 
 
 def _policy(config: ModelConfig, new: Versions, beside: Versions) -> Versions:

@@ -17,7 +17,9 @@ from typing import Annotated, TextIO
 import typer
 
 from mmctl import __version__
-from mmctl.cli import build, context, runtime, serve
+from mmctl.cli import build, context, deploy, runtime, serve, stack
+from mmctl.cli.adopt import adopt
+from mmctl.cli.check import check
 from mmctl.cli.compare import compare
 from mmctl.cli.demo import demo
 from mmctl.cli.doctor import doctor
@@ -61,8 +63,10 @@ def _options(
 
 
 app.command()(init)
+app.command()(adopt)
 app.command()(build.build)
 app.command("compile")(build.compile_)
+app.command()(check)
 app.command()(demo)
 app.command()(compare)
 app.command()(drill)
@@ -70,6 +74,14 @@ app.command()(infer)
 app.command()(engine)
 app.command()(export)
 app.command()(fetch)
+app.command()(deploy.deploy)
+app.command()(deploy.rollback)
+app.command()(deploy.status)
+app.command()(deploy.history)
+app.command()(deploy.prune)
+app.command()(stack.stack)
+app.command()(stack.image)
+app.command()(stack.k8s)
 app.command()(doctor)
 app.add_typer(runtime.app, name="runtime")
 app.command()(serve.serve)

@@ -38,6 +38,9 @@ def compare(
         int | None, typer.Option(min=1, help="Threads of each variant; else one for each core.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print Markdown, for a README.")
+    ] = False,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the report as one HTML file.")
     ] = None,
@@ -50,6 +53,8 @@ def compare(
     from mmctl.trials.compare.text import values_of
     from mmctl.trials.compare.variants import read_onnx_model
 
+    if json and markdown:
+        raise InputError("`--json` and `--markdown` both say what to print", hint="choose one")
     if html is not None and html.is_dir():
         raise InputError(f"{html} is a folder", hint=f"name the file: `--html {html}/report.html`")
     chosen = read_onnx_model(context.workspace(), model)
@@ -66,6 +71,8 @@ def compare(
         write_text(html, _as_html(comparison, recommendation, objective))
     if json:
         print(as_json(values_of(comparison, recommendation, objective)))
+    elif markdown:
+        print(_as_markdown(comparison, recommendation, objective), end="")
     else:
         _print_text(comparison, recommendation, objective)
 
@@ -78,6 +85,22 @@ def _as_html(comparison: Comparison, recommendation: Recommendation, objective: 
         comparison.model,
         titles=[row.variant.title for row in comparison.rows],
         recommended=recommendation.title,
+        lines=lines_of(comparison.rows),
+        advice=advice_of(recommendation, objective),
+        notes=comparison.notes,
+        facts=facts_of(comparison),
+    )
+
+
+def _as_markdown(
+    comparison: Comparison, recommendation: Recommendation, objective: Objective
+) -> str:
+    from mmctl.trials.compare.markdown import render_markdown
+    from mmctl.trials.compare.text import advice_of, facts_of, lines_of
+
+    return render_markdown(
+        comparison.model,
+        titles=[row.variant.title for row in comparison.rows],
         lines=lines_of(comparison.rows),
         advice=advice_of(recommendation, objective),
         notes=comparison.notes,

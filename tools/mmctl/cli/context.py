@@ -6,6 +6,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
+from mmctl.errors import InputError, Refused
+
 if TYPE_CHECKING:
     from mmctl.workspace import Workspace
 
@@ -28,3 +32,13 @@ def workspace() -> Workspace:
 def say(line: str) -> None:
     """One line of progress, on stderr: stdout is for answers."""
     print(line, file=sys.stderr, flush=True)
+
+
+def confirm(question: str, hint: str) -> None:
+    """Returns when the answer is yes. Raises Refused when it is no, InputError with `hint` when
+    nobody is there to answer.
+    """
+    if not sys.stdin.isatty():
+        raise InputError("cannot ask: there is no terminal", hint=hint)
+    if not typer.confirm(question, err=True):
+        raise Refused("nothing was written")

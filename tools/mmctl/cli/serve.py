@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,6 +31,7 @@ class Wanted:
     docker: str | None
     tree: Path | None
     watch: bool
+    rebuild: bool
 
     def arguments(self) -> list[str]:
         """The command line that asks for the same, with its answer as JSON."""
@@ -39,6 +40,7 @@ class Wanted:
         words += [f"--docker={self.docker}"] if self.docker else []
         words += [f"--tree={self.tree.resolve()}"] if self.tree else []
         words += ["--watch"] if self.watch else []
+        words += ["--rebuild"] if self.rebuild else []
         return words
 
 
@@ -66,14 +68,18 @@ def serve(
     watch: Annotated[
         bool, typer.Option("--watch", help="Build and load again whenever a source is saved.")
     ] = False,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Serve what the sources say, not what was deployed.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Serve models and pipelines on this machine.
 
-    Builds what is not built, listens on loopback ports only, and ends with Ctrl-C.
+    Builds what is not built, listens on loopback ports only, and ends with Ctrl-C. Once something
+    was deployed to it (`mmctl deploy embedded`) it serves exactly that.
     """
     workspace = context.workspace()
-    wanted = Wanted(names or [], http, grpc, metrics, docker, tree, watch)
+    wanted = Wanted(names or [], http, grpc, metrics, docker, tree, watch, rebuild)
     _refuse_misfits(workspace, wanted)
     if detach:
         from mmctl.server.detach import serve_detached
@@ -139,11 +145,35 @@ def _refuse_misfits(workspace: Workspace, wanted: Wanted) -> None:
             "`--watch` is for the workspace's own tree on the embedded Triton",
             hint="leave out `--tree` and `--docker`",
         )
+    if _is_deployed(workspace, wanted) and (wanted.names or wanted.watch):
+        raise InputError(
+            "what this server serves was deployed to it",
+            hint="run `mmctl serve` alone, or add `--rebuild` to serve what the sources say",
+        )
     refuse_second(workspace.state, EMBEDDED)
     if wanted.docker:
         from mmctl.server.docker import require_engine
 
         require_engine()
+
+
+def _is_deployed(workspace: Workspace, wanted: Wanted) -> bool:
+    """Whether the workspace's own tree is served as it is: somebody has deployed to it."""
+    from mmctl.deploy.tree import ledger_path
+
+    own = workspace.served("embedded")
+    return not (wanted.tree or wanted.rebuild) and own.is_dir() and ledger_path(own).is_file()
+
+
+def _note_rebuild(workspace: Workspace, wanted: Wanted) -> None:
+    """In the ledger, where there is one: what follows is not what was deployed."""
+    from mmctl.deploy.ledger import entry
+    from mmctl.deploy.tree import LocalTree, ledger_path
+
+    tree = LocalTree(workspace.served("embedded"))
+    if wanted.rebuild and ledger_path(tree.root).is_file():
+        tree.log(entry("rebuild", {}, "done", names=wanted.names))
+        tree.mend()
 
 
 def _watch(workspace: Workspace, wanted: Wanted, server: EmbeddedTriton) -> None:
@@ -157,7 +187,7 @@ def _start(workspace: Workspace, wanted: Wanted) -> EmbeddedTriton:
 
     tree = wanted.tree or workspace.served("embedded")
     if wanted.docker:
-        whole = wanted.tree is None and _materialise(workspace, wanted.names, tree)
+        whole = wanted.tree is None and _materialise(workspace, wanted, tree)
         return EmbeddedTriton.start_in_docker(
             wanted.docker,
             tree,
@@ -187,18 +217,30 @@ def _prepare(workspace: Workspace, wanted: Wanted, tree: Path) -> tuple[Runtime,
         from mmctl.server.install import ensure_runtime
 
         return ensure_runtime(workspace, context.say), False
+    if _is_deployed(workspace, wanted):
+        from mmctl.building.served import read_tree
+        from mmctl.server.install import ensure_runtime
+
+        context.say("serving what was deployed (`--rebuild` serves what the sources say)")
+        return ensure_runtime(workspace, context.say), read_tree(tree).whole
     from mmctl.serving.session import prepare
 
+    _note_rebuild(workspace, wanted)
     prepared = prepare(workspace, wanted.names, tree, context.say)
     return prepared.runtime, prepared.tree.whole
 
 
-def _materialise(workspace: Workspace, names: list[str], tree: Path) -> bool:
+def _materialise(workspace: Workspace, wanted: Wanted, tree: Path) -> bool:
     """The served tree for a container, which has a Python of its own; whether it is whole."""
     from mmctl.building.build import build
-    from mmctl.building.served import materialise
+    from mmctl.building.served import materialise, read_tree
     from mmctl.serving.servable import without_images
 
+    if _is_deployed(workspace, wanted):
+        context.say("serving what was deployed (`--rebuild` serves what the sources say)")
+        return read_tree(tree).whole
+    _note_rebuild(workspace, wanted)
+    names = wanted.names
     models = build(workspace, names, context.say).models
     if not names:
         models = without_images(workspace, models, names, context.say)
@@ -209,7 +251,7 @@ def _print_info(info: ServerInfo, json: bool) -> None:
     if json:
         from mmctl.cli.render import as_json
 
-        print(as_json(asdict(info)), flush=True)
+        print(as_json(info.shown), flush=True)
         return
     print(f"http     http://{info.http}")
     print(f"grpc     {info.grpc}")

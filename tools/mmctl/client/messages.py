@@ -79,3 +79,8 @@ def _spec_of(tensor: Any) -> TensorSpec:
 def entries_of(message: Any) -> tuple[IndexEntry, ...]:
     """Of a RepositoryIndexResponse."""
     return tuple(IndexEntry(m.name, m.version, m.state, m.reason) for m in message.models)
+
+
+def loaded_of(message: Any) -> tuple[IndexEntry, ...]:
+    """Of a ModelStatisticsResponse: the versions that are loaded, and no others."""
+    return tuple(IndexEntry(m.name, m.version, "READY") for m in message.model_stats)

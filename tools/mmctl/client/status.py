@@ -40,13 +40,22 @@ def error_of(failure: Failure) -> WorldError:
 
 
 def unknown_model(
-    model: str, version: str, address: str, index: Sequence[IndexEntry]
+    model: str,
+    version: str,
+    address: str,
+    index: Sequence[IndexEntry],
+    *,
+    only_loaded: bool = False,
 ) -> MmctlError:
-    """Why the server does not know a model: no such name, no such version, or not loaded."""
+    """Why the server does not know a model: no such name, no such version, or not loaded.
+
+    `only_loaded`: the index leaves out what is not.
+    """
+    loaded = " is loaded" if only_loaded else ""
     entries = [entry for entry in index if entry.model == model]
     if not entries:
         return InputError(
-            f"{address}: no model `{model}`", hint=nearest(model, (e.model for e in index))
+            f"{address}: no model `{model}`{loaded}", hint=nearest(model, (e.model for e in index))
         )
     ready = [entry.version for entry in entries if entry.state == "READY"]
     if ready:

@@ -6,18 +6,20 @@ The only module that knows tritonclient, which costs 0.2 s to import: when the f
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Protocol, Self
 
 from mmctl.client.messages import (
     MAX_MESSAGE_BYTES,
     entries_of,
+    loaded_of,
     request_message,
     response_of,
     signature_of,
 )
 from mmctl.client.status import Failure, IndexEntry, NotFoundError, error_of, unknown_model
-from mmctl.errors import InputError, MmctlError, WorldError
+from mmctl.errors import InferenceError, InputError, MmctlError, WorldError
 from mmctl.inference import InferRequest, InferResponse
 from mmctl.tensors import Signature
 
@@ -84,6 +86,28 @@ class GrpcTransport:
         call = self._stub.ModelInfer
         return response_of(self._send(call, message, where, request.headers, timeout_s))
 
+    def stream(
+        self, request: InferRequest, timeout_s: float | None = None
+    ) -> Iterator[InferResponse]:
+        """Every answer to one request, as it comes: what a decoupled model takes. `timeout_s` is
+        for all of them. Raises like `infer`.
+        """
+        import grpc
+
+        message = request_message(_pb().ModelInferRequest, request)
+        where = _name_of(request.model, request.version)
+        metadata = _metadata({**self._headers, **request.headers})
+        try:
+            answers = self._stub.ModelStreamInfer(
+                iter([message]), timeout=timeout_s, metadata=metadata
+            )
+            for answer in answers:
+                if answer.error_message:
+                    raise InferenceError(f"{where}: {answer.error_message}")
+                yield response_of(answer.infer_response)
+        except grpc.RpcError as error:
+            raise _error_of(error, where, self.address, timeout_s) from error
+
     def signature(self, model: str, version: str = "") -> Signature:
         message = _pb().ModelConfigRequest(name=model, version=version)
         try:
@@ -102,11 +126,31 @@ class GrpcTransport:
         message = _pb().RepositoryIndexRequest()
         return entries_of(self._send(self._stub.RepositoryIndex, message, self.address))
 
+    def load(self, model: str, timeout_s: float | None = None) -> None:
+        """Load what has changed of a model. Raises InferenceError with Triton's reason, which is
+        often only that it failed.
+        """
+        message = _pb().RepositoryModelLoadRequest(model_name=model)
+        call = self._stub.RepositoryModelLoad
+        self._send(call, message, _name_of(model, ""), timeout_s=timeout_s)
+
+    def unload(self, model: str, timeout_s: float | None = None) -> None:
+        """Triton says yes for a model that it does not know, too."""
+        message = _pb().RepositoryModelUnloadRequest(model_name=model)
+        call = self._stub.RepositoryModelUnload
+        self._send(call, message, _name_of(model, ""), timeout_s=timeout_s)
+
     def _explain(self, error: MmctlError, model: str, version: str) -> MmctlError:
-        try:
-            return unknown_model(model, version, self.address, self.index())
-        except WorldError:  # the index may be closed to us: Triton's own words must do
-            return error
+        # The index may be closed to us. Where statistics are as well, Triton's own words must do.
+        for list_models, only_loaded in ((self.index, False), (self._loaded, True)):
+            with suppress(WorldError):
+                index = list_models()
+                return unknown_model(model, version, self.address, index, only_loaded=only_loaded)
+        return error
+
+    def _loaded(self) -> tuple[IndexEntry, ...]:
+        message = _pb().ModelStatisticsRequest()
+        return loaded_of(self._send(self._stub.ModelStatistics, message, self.address))
 
     def _send(
         self,
@@ -154,12 +198,15 @@ class AsyncGrpcTransport:
         return signature_of(answer.config)
 
     async def _explain(self, error: MmctlError, model: str, version: str) -> MmctlError:
-        message = _pb().RepositoryIndexRequest()
-        try:
-            answer = await self._send(self._stub.RepositoryIndex, message, self.address)
-        except WorldError:  # as in GrpcTransport
-            return error
-        return unknown_model(model, version, self.address, entries_of(answer))
+        pb, stub = _pb(), self._stub
+        for call, message, entries, only_loaded in (  # as in GrpcTransport
+            (stub.RepositoryIndex, pb.RepositoryIndexRequest(), entries_of, False),
+            (stub.ModelStatistics, pb.ModelStatisticsRequest(), loaded_of, True),
+        ):
+            with suppress(WorldError):
+                index = entries(await self._send(call, message, self.address))
+                return unknown_model(model, version, self.address, index, only_loaded=only_loaded)
+        return error
 
     async def _send(
         self,

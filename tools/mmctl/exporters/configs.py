@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mmctl.diagnostics import nearest
+from mmctl.diagnostics import Finding, nearest
+from mmctl.documents import read_document
 from mmctl.errors import InputError
 from mmctl.exporters.precision import FP16_FILE, TENSORRT_FILE
 from mmctl.exporters.spec import FILE, Model, ModelFile
 from mmctl.exporters.tensorrt.target import gpu_releases
+from mmctl.lint.engines import warn_of_cpu_int8
 from mmctl.tensors import Signature
 from mmctl.triton.generate import ONNX, TENSORRT, Backend, configs_for
 from mmctl.triton.pbtxt import render_config
@@ -37,14 +39,28 @@ def configs_of(model: Model, lock: Lock) -> dict[str, str]:
     return {path: render_config(config) for path, config in configs.items()}
 
 
+def doubts_about(model: Model) -> list[Finding]:
+    """Warnings about configs that are legal, and do less than they seem to."""
+    file = model.file
+    if file.precision != "int8" or not _asks_tensorrt(file) or _on_gpus(file) is not None:
+        return []
+    path = model.place.folder / FILE
+    document = read_document(path, shown=model.place.workspace.shown(path))
+    return [warn_of_cpu_int8(document.at_key("optimization", "gpu"), model.name, ONNX.filename)]
+
+
+def _asks_tensorrt(file: ModelFile) -> bool:
+    accelerators = file.optimization.gpu if file.optimization else ()
+    return any(entry.name == "tensorrt" for entry in accelerators)
+
+
 def _on_gpus(file: ModelFile) -> Backend | None:
     """What the GPU profile serves when it is another file than on CPUs."""
     if file.engine is not None:
         return TENSORRT
     if file.precision == "fp16":
         return replace(ONNX, filename=FP16_FILE)
-    accelerators = file.optimization.gpu if file.optimization else ()
-    if file.quantize.tensorrt and any(entry.name == "tensorrt" for entry in accelerators):
+    if file.quantize.tensorrt and _asks_tensorrt(file):
         return replace(ONNX, filename=TENSORRT_FILE)
     return None
 

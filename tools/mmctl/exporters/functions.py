@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import inspect
 import random
 import sys
 import traceback
@@ -48,6 +49,11 @@ def _loaded(file: Path, _content: str) -> Any:
     sys.modules[file.stem] = module
     spec.loader.exec_module(module)
     return module
+
+
+def call(function: Callable[..., Any], packages: Path) -> Any:
+    """One that takes a parameter is given `packages`, the folder of the fetched model packages."""
+    return function(packages) if inspect.signature(function).parameters else function()
 
 
 def seed() -> None:

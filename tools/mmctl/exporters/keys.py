@@ -6,7 +6,7 @@ import importlib.metadata
 from collections.abc import Iterator, Sequence
 
 from mmctl.errors import InputError, missing_extra
-from mmctl.exporters.accuracy.read import digest_of_samples
+from mmctl.exporters.accuracy.origin import digest_of_samples
 from mmctl.exporters.precision import STAGES
 from mmctl.exporters.spec import Model, ModelFile
 from mmctl.files import digest_of

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mmctl.errors import InputError
 from mmctl.exporters.base import Say
-from mmctl.exporters.configs import configs_of
+from mmctl.exporters.configs import configs_of, doubts_about
 from mmctl.exporters.keys import build_key, check_libraries
 from mmctl.exporters.process import run_export
 from mmctl.exporters.spec import Model, read_model, read_models
@@ -63,6 +63,8 @@ def export_model(
     if lock is None or fresh or reprove:
         lock = _make_version(model, key, lock, reprove=reprove, force=force, say=say)
     changed = _write_committed(model, lock) or fresh
+    for finding in doubts_about(model):
+        say(finding.text())
     return ExportOutcome(name, version, lock, changed, time.monotonic() - started)
 
 

@@ -1,15 +1,28 @@
 """Every rule that mmctl knows, one table: what `check --explain CODE` reads.
 
+text        config.pbtxt as text: what protobuf would refuse or drop
+repository  the models of a folder, as they lie on disk
+rules       what a rule is: a row and a function
+tables      the rules about repositories, a file for each family
+checker     runs them
+run         what only a running server can show (found by `trials.runcheck`)
+
 Rules about a pipeline are found by `pipeline.check_pipeline`, those about any YAML file when it is
-read, those about engines by `engines.check_engine`; rules about repositories come with the checker.
+read.
 """
 
 from __future__ import annotations
 
+from mmctl.diagnostics import Rule
+from mmctl.lint.configs.layout import LAYOUT_RULES
 from mmctl.lint.engines import ENGINE_RULES
-from mmctl.pipeline import WIRING_RULES, Rule
+from mmctl.lint.onnx.rules import BATCH_MATES
+from mmctl.lint.run import RUN_RULES
+from mmctl.lint.tables import CHECKS
+from mmctl.lint.text import TEXT_RULES
+from mmctl.pipeline import WIRING_RULES
 
-__all__ = ["DOCUMENT_RULES", "ENGINE_RULES", "RULES", "Rule"]
+__all__ = ["DOCUMENT_RULES", "RULES"]
 
 DOCUMENT_RULES: tuple[Rule, ...] = (
     Rule(
@@ -17,25 +30,49 @@ DOCUMENT_RULES: tuple[Rule, ...] = (
         "not YAML",
         "The file cannot be parsed. Inside { } a type with brackets is quoted: "
         '{pixels: "fp32[3,224,224]"}.',
+        wrong="inputs: {pixels: fp32[3,224,224]}",
+        right='inputs: {pixels: "fp32[3,224,224]"}',
     ),
     Rule(
         "Y002",
         "key that cannot stand here",
         "Keys are words, each stands once in its mapping, and nesting has a limit.",
+        wrong="nodes:\n  a: {model: nsfw}\n  a: {model: minilm}",
+        right="nodes:\n  a: {model: nsfw}\n  b: {model: minilm}",
     ),
     Rule(
         "Y003",
         "unknown key",
         "Keys that mmctl does not know are errors, so that a misspelt one is never ignored.",
+        wrong="batching: {max_bach: 32}",
+        right="batching: {max_batch: 32}",
     ),
-    Rule("Y004", "missing key", "The mapping needs this key."),
+    Rule(
+        "Y004",
+        "missing key",
+        "The mapping needs this key.",
+        wrong="pipeline: flow\ninputs: {text: string}",
+        right="pipeline: flow\ninputs: {text: string}\nnodes: {...}\noutputs: {...}",
+    ),
     Rule(
         "Y005",
         "wrong value",
         "The value is not what its key takes. Booleans are true and false; numbers have no unit.",
+        wrong="timeout_ms: 200ms",
+        right="timeout_ms: 200",
     ),
 )
 
 RULES: dict[str, Rule] = {
-    rule.code: rule for rule in (*DOCUMENT_RULES, *WIRING_RULES, *ENGINE_RULES)
+    rule.code: rule
+    for rule in (
+        *DOCUMENT_RULES,
+        *WIRING_RULES,
+        *TEXT_RULES,
+        *(check.rule for check in CHECKS),
+        *LAYOUT_RULES,
+        BATCH_MATES,
+        *ENGINE_RULES,
+        *RUN_RULES,
+    )
 }

@@ -7,7 +7,7 @@ graph     what is left when nothing is wrong: the compiler's input
 """
 
 from mmctl.pipeline.check import Checked, check_pipeline
-from mmctl.pipeline.findings import WIRING_RULES, Rule
+from mmctl.pipeline.findings import WIRING_RULES
 from mmctl.pipeline.graph import Graph
 from mmctl.pipeline.order import order_pipelines
 from mmctl.pipeline.source import Asset, PipelineSource, read_pipeline
@@ -18,7 +18,6 @@ __all__ = [
     "Checked",
     "Graph",
     "PipelineSource",
-    "Rule",
     "check_pipeline",
     "order_pipelines",
     "read_pipeline",

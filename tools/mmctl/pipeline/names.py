@@ -15,6 +15,9 @@ IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def check_node_name(report: Report, name: str) -> None:
     if problem := check_name(name):
         report.add_key(NAME, problem, "nodes", name)
+    elif name == "next":
+        problem = "`next` is reserved: a candidate of the pipeline is served under that name"
+        report.add_key(NAME, problem, "nodes", name)
 
 
 def check_tensor_name(report: Report, name: str, *location: Key) -> None:

@@ -68,10 +68,6 @@ class PipelineSource:
                 found.setdefault(model, name)
         return found
 
-    def pipelines_called(self, pipelines: Mapping[str, object]) -> set[str]:
-        """Those of `pipelines` (by name) that this one calls."""
-        return self.called_names() & set(pipelines)
-
     @property
     def uses_packages(self) -> bool:
         """Whether a step opens a file of a model package."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import urllib.error
+import urllib.parse
 import urllib.request
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from mmctl.errors import WorldError
+from mmctl.server.access import http_headers
 
 LOAD_TIMEOUT_S = 900.0
 
@@ -36,9 +38,13 @@ class Refusal(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A Triton at `http`, host:port. Raises WorldError when it does not answer."""
+    """A Triton at `http`, host:port, and the key that it wants to be steered with ("" for none).
+
+    Raises WorldError when it does not answer.
+    """
 
     http: str
+    key: str = field(default="", repr=False)
 
     def live(self) -> bool:
         """Whether it answers at all; models may still be loading, or have failed."""
@@ -55,18 +61,21 @@ class Control:
             for row in self._ask("POST", "v2/repository/index", {})
         )
 
-    def load(self, model: str) -> None:
+    def load(self, model: str, timeout_s: float = LOAD_TIMEOUT_S) -> None:
         """Raises Refusal; its text is often only that loading failed."""
-        self._ask("POST", f"v2/repository/models/{model}/load", {}, LOAD_TIMEOUT_S)
+        self._ask("POST", f"v2/repository/models/{_quoted(model)}/load", {}, timeout_s)
 
     def unload(self, model: str) -> None:
         """Raises Refusal."""
-        self._ask("POST", f"v2/repository/models/{model}/unload", {}, LOAD_TIMEOUT_S)
+        self._ask("POST", f"v2/repository/models/{_quoted(model)}/unload", {}, LOAD_TIMEOUT_S)
+
+    def config(self, model: str, version: str) -> Any:
+        """The config of a loaded version as Triton completed it, as JSON. Raises Refusal."""
+        return self._ask("GET", f"v2/models/{_quoted(model)}/versions/{version}/config")
 
     def instances(self, model: str, version: str) -> int:
         """How many instances a loaded version has, by its config. Raises Refusal."""
-        config = self._ask("GET", f"v2/models/{model}/versions/{version}/config")
-        groups = config.get("instance_group", [])
+        groups = self.config(model, version).get("instance_group", [])
         return sum(group["count"] for group in groups if not group.get("passive"))
 
     def _ask(self, method: str, path: str, body: object = None, timeout_s: float = 30.0) -> Any:
@@ -74,6 +83,7 @@ class Control:
             f"http://{self.http}/{path}",
             method=method,
             data=None if body is None else json.dumps(body).encode(),
+            headers=http_headers(self.key),
         )
         try:
             with _opener.open(request, timeout=timeout_s) as response:
@@ -85,6 +95,10 @@ class Control:
                 f"Triton at {self.http} does not answer: {error}",
                 hint="run `mmctl logs` to see what it said last",
             ) from error
+
+
+def _quoted(model: str) -> str:
+    return urllib.parse.quote(model, safe="")
 
 
 def _reason(error: urllib.error.HTTPError) -> str:

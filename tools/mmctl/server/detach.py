@@ -24,8 +24,9 @@ def serve_detached(
 ) -> ServerInfo | int:
     """Run `mmctl ARGUMENTS`, a serve command with `--json`, until its server answers.
 
-    What it says until then is passed on; later it goes to the file `output` alone. Its exit code
-    when it ends instead: then it has said why. On Ctrl-C it ends too.
+    What it says until then is passed on; later it goes to the file `output` alone. The answer has
+    no key, which is not printed. Its exit code when it ends instead: then it has said why. On
+    Ctrl-C it ends too.
     """
     with writing_to(output):
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -64,5 +65,6 @@ def _answer(
         if text.endswith(b"\n}\n"):
             process.returncode = 0  # it is meant to outlive us, and Popen would warn of that
             info = json.loads(text)
-            return ServerInfo(**{field.name: info[field.name] for field in fields(ServerInfo)})
+            known = [field.name for field in fields(ServerInfo) if field.name in info]
+            return ServerInfo(**{name: info[name] for name in known})
         time.sleep(POLL_S)

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from mmctl.errors import WorldError
@@ -21,7 +21,8 @@ STOP_TIMEOUT_S = 60.0
 class ServerInfo:
     """A running server: the process that answers for it, and addresses as host:port.
 
-    `otlp` is where it sends traces: nobody listens there until somebody wants them.
+    `otlp` is where it sends traces: nobody listens there until somebody wants them. `key` is what
+    it wants to be steered with.
     """
 
     pid: int
@@ -32,6 +33,12 @@ class ServerInfo:
     served: str
     release: str
     started: str
+    key: str = field(default="", repr=False)
+
+    @property
+    def shown(self) -> dict[str, object]:
+        """What may be printed: all but the key."""
+        return {name: value for name, value in asdict(self).items() if name != "key"}
 
 
 def info_path(state: Path, target: str) -> Path:
@@ -56,7 +63,8 @@ def read_server(state: Path, target: str = EMBEDDED) -> ServerInfo | None:
 
 
 def write_server(state: Path, target: str, info: ServerInfo) -> None:
-    write_json(info_path(state, target), asdict(info))
+    """Only its owner may read the file: it holds the key."""
+    write_json(info_path(state, target), asdict(info), mode=0o600)
 
 
 def stop_server(info: ServerInfo) -> None:

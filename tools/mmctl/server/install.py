@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +21,9 @@ from mmctl.server.runtime import (
     Runtime,
     outdated,
     read_runtime,
+    repinned,
     requirement_files,
+    runtime_below,
     runtime_root,
 )
 from mmctl.triton.releases import EMBEDDED as RELEASE
@@ -44,10 +47,21 @@ def ensure_runtime(workspace: Workspace, say: Say, *, python: str | None = None)
     root = runtime_root(workspace)
     if python is None and (there := _ready(root, workspace)):
         return there
-    with exclusive(root.parent / f".{root.name}.lock", lambda: say("waiting for another install")):
+    with _installing(root, say):
         if python is None and (there := _ready(root, workspace)):
             return there
-        return _install(root, workspace, python, say)
+        return _add_requirements(_install(root, python, say), workspace, say)
+
+
+def ensure_bare_runtime(state: Path, say: Say) -> Runtime:
+    """The same without a workspace: `state` is where its private state is or would be, and what
+    pipelines ask for plays no part.
+    """
+    root = runtime_below(state)
+    if (there := read_runtime(root)) and not repinned(there):
+        return there
+    with _installing(root, say):
+        return _install(root, None, say)
 
 
 def remove_runtime(root: Path) -> bool:
@@ -70,10 +84,15 @@ def _ready(root: Path, workspace: Workspace) -> Runtime | None:
     return there if there and not outdated(there, workspace) else None
 
 
-def _install(root: Path, workspace: Workspace, wanted: str | None, say: Say) -> Runtime:
+def _installing(root: Path, say: Say) -> AbstractContextManager[None]:
+    return exclusive(root.parent / f".{root.name}.lock", lambda: say("waiting for another install"))
+
+
+def _install(root: Path, wanted: str | None, say: Say) -> Runtime:
+    """What the lock pins, in a new environment unless there is one."""
     old = read_runtime(root)
-    if old and old.lock == sha256_file(LOCK) and wanted is None:
-        return _add_requirements(old, workspace, say)
+    if old and not repinned(old) and wanted is None:
+        return old
     require_platform()
     python = find_python(wanted)
     if root.is_dir() and any(root.iterdir()):
@@ -83,11 +102,10 @@ def _install(root: Path, workspace: Workspace, wanted: str | None, say: Say) -> 
     say(f"installing the embedded Triton {RELEASE} for Python {python.version} into {root}")
     say("  about 120 MB to download, 350 MB on the disk")
     try:
-        new = _stamp(_create(root, python, say))
+        return _stamp(_create(root, python, say))
     except BaseException:
         shutil.rmtree(root, ignore_errors=True)
         raise
-    return _add_requirements(new, workspace, say)
 
 
 def _create(root: Path, python: Python, say: Say) -> Runtime:

@@ -109,7 +109,7 @@ def last_words(log: str, count: int = 3) -> tuple[str, ...]:
 def _failure(name: str, rows: list[ModelState], entries: list[Entry]) -> str | None:
     for row in rows:
         if row.state == "UNAVAILABLE" and row.reason not in ("", "unloaded"):
-            return _tidy(row.reason)
+            return tidy(row.reason)
     if any(row.state for row in rows):
         return None
     return _find_reason(name, entries) or "Triton does not say why: see its log"
@@ -120,15 +120,15 @@ def _find_reason(model: str, entries: list[Entry]) -> str | None:
     for entry in reversed(entries):
         for pattern in _FAILURES:
             if (match := pattern.match(entry.text)) and match["model"] == model:
-                return _tidy(match["reason"])
+                return tidy(match["reason"])
     named = re.compile(rf"(?<![\w.-]){re.escape(model)}(?![\w-])")
     for entry in reversed(entries):
         if entry.level == "E" and named.search(entry.text):
-            return _tidy(entry.text)
+            return tidy(entry.text)
     return None
 
 
-def _tidy(reason: str) -> str:
+def tidy(reason: str) -> str:
     """On one line, without Triton's status words; a Python trace is cut to its innermost place."""
     reason = _STATUS.sub("", reason.strip())
     reason = _PYTHON.sub(r" (\g<file>, line \g<line>, in \g<function>)", reason)

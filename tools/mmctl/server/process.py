@@ -11,11 +11,12 @@ from types import TracebackType
 from typing import Self
 
 from mmctl.errors import MmctlError, WorldError
-from mmctl.server.control import Control, Refusal
+from mmctl.server.access import grpc_headers, new_key
+from mmctl.server.control import LOAD_TIMEOUT_S, Control, Refusal
 from mmctl.server.crash import crash, quoted
 from mmctl.server.docker import docker_launch
 from mmctl.server.docker import otlp_url as docker_otlp_url
-from mmctl.server.flags import BLS_THREADS, EXIT_TIMEOUT_S, Addresses, Options
+from mmctl.server.flags import BLS_THREADS, CACHE_BYTES, EXIT_TIMEOUT_S, Addresses, Options
 from mmctl.server.guard import Guard
 from mmctl.server.info import EMBEDDED, ServerInfo, info_path, write_server
 from mmctl.server.launch import Launch
@@ -45,11 +46,12 @@ class EmbeddedTriton:
         with EmbeddedTriton.start(runtime, tree, state=workspace.state) as server:
             print(server.http)
 
-    `http`, `grpc` and `metrics` are host:port; `log` is the file that Triton writes to.
+    `http`, `grpc` and `metrics` are host:port; `log` is the file that Triton writes to. `control`
+    may load and unload; for a client over gRPC that wants to as well there are `headers`.
     """
 
     def __init__(
-        self, place: Place, launch: Launch, addresses: Addresses, otlp: int, say: Say
+        self, place: Place, launch: Launch, addresses: Addresses, otlp: int, key: str, say: Say
     ) -> None:
         self.http = f"{HOST}:{addresses.http}"
         self.grpc = f"{HOST}:{addresses.grpc}"
@@ -57,7 +59,8 @@ class EmbeddedTriton:
         self.log = place.log
         self.shm_prefix = launch.shm_prefix
         self._place, self._say = place, say
-        self._control = Control(self.http)
+        self.control = Control(self.http, key)
+        self.headers = grpc_headers(key)
         self._failed = self._stopped = False
         self._watch: StubWatch | None = None
         info = info_path(place.state, place.target) if place.state else None
@@ -71,6 +74,7 @@ class EmbeddedTriton:
             served=str(place.served),
             release=launch.release,
             started=datetime.now(UTC).isoformat(timespec="seconds"),
+            key=key,
         )
 
     @classmethod
@@ -87,6 +91,8 @@ class EmbeddedTriton:
         metrics: int = 0,
         complete_configs: bool = False,
         config_name: str | None = None,
+        load_all: bool = True,
+        cache: bool = True,
         reload_dead: bool = True,
         say: Say = lambda _: None,
     ) -> Self:
@@ -94,6 +100,7 @@ class EmbeddedTriton:
 
         Port 0 takes any free one. A private server is for this process alone: commands that look
         for the target's server do not find it. Models that do not load are in `failures()`.
+        `load_all` False: it starts empty, for `load`. `cache` False: every request is computed.
         `reload_dead`: a Python model whose process died is loaded again.
         Raises WorldError when a port is in use or Triton dies, InputError when the target has a
         server already.
@@ -105,12 +112,17 @@ class EmbeddedTriton:
             options = Options(
                 complete_configs=complete_configs,
                 config_name=config_name,
+                load_all=load_all,
                 bls_threads=max(BLS_THREADS, calls_at_once(place.served)),
+                cache_bytes=CACHE_BYTES if cache else 0,
                 otlp_url=f"http://{HOST}:{ports[3]}/v1/traces",
+                key=new_key(),
             )
             addresses = Addresses(HOST, *ports[:3])
             launch = wheel_launch(runtime, place.served, addresses, options)
-            return cls._run(place, launch, addresses, ports[3], say, reload_dead=reload_dead)
+            return cls._run(
+                place, launch, addresses, ports[3], options.key, say, reload_dead=reload_dead
+            )
 
     @classmethod
     def start_in_docker(
@@ -136,19 +148,20 @@ class EmbeddedTriton:
             config_name=config_name,
             bls_threads=max(BLS_THREADS, calls_at_once(place.served)),
             otlp_url=docker_otlp_url(ports[3]),
+            key=new_key(),
         )
         launch = docker_launch(image, place.served, addresses, options)
-        return cls._run(place, launch, addresses, ports[3], say)
+        return cls._run(place, launch, addresses, ports[3], options.key, say)
 
     @property
     def alive(self) -> bool:
         return self._guard.alive
 
-    def load(self, model: str) -> None:
+    def load(self, model: str, timeout_s: float = LOAD_TIMEOUT_S) -> None:
         """Load what has changed of a model. Raises WorldError with the reason when it fails."""
         said_before = self.log.stat().st_size
         try:
-            self._control.load(model)
+            self.control.load(model, timeout_s)
         except Refusal as refusal:
             reason = find_reason(model, self._read_log(said_before)) or str(refusal).strip()
             raise WorldError(
@@ -161,7 +174,7 @@ class EmbeddedTriton:
     def failures(self) -> Mapping[str, str]:
         """Models that should be served and are not, with the reason that Triton's API may hide."""
         found = find_failures(
-            model_folders(self._place.served), self._control.index(), self._read_log()
+            model_folders(self._place.served), self.control.index(), self._read_log()
         )
         self._failed = self._failed or bool(found)
         return found
@@ -213,13 +226,14 @@ class EmbeddedTriton:
         launch: Launch,
         addresses: Addresses,
         otlp: int,
+        key: str,
         say: Say,
         *,
         reload_dead: bool = True,
     ) -> Self:
         count = len(model_folders(place.served))
         say(f"starting Triton {launch.release} with {count} model{'' if count == 1 else 's'}")
-        server = cls(place, launch, addresses, otlp, say)
+        server = cls(place, launch, addresses, otlp, key, say)
         try:
             server._wait_until_live()
             if reload_dead:
@@ -234,7 +248,7 @@ class EmbeddedTriton:
     def _wait_until_live(self) -> None:
         """Triton answers once it has tried to load everything."""
         begin = told = time.monotonic()
-        while not self._control.live():
+        while not self.control.live():
             self._raise_death()
             if time.monotonic() - told >= PROGRESS_S:
                 told = time.monotonic()
@@ -247,7 +261,7 @@ class EmbeddedTriton:
     def _begin_watch(self) -> None:
         server = self._guard.server_pid()
         if server and self.shm_prefix:
-            self._watch = StubWatch(server, self._place.served, self._control, self._say)
+            self._watch = StubWatch(server, self._place.served, self.control, self._say)
             self._watch.start()
 
     def _raise_death(self, cause: BaseException | None = None) -> None:

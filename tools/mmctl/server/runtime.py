@@ -76,8 +76,13 @@ class Runtime:
 
 def runtime_root(workspace: Workspace) -> Path:
     """Where the runtime of a workspace is: `MMCTL_RUNTIME`, else `.mmctl/runtime`."""
+    return runtime_below(workspace.state)
+
+
+def runtime_below(state: Path) -> Path:
+    """The same by the folder of private state alone, where there may be no workspace."""
     given = os.environ.get(VARIABLE)
-    return Path(given).expanduser().absolute() if given else workspace.state / "runtime"
+    return Path(given).expanduser().absolute() if given else state / "runtime"
 
 
 def read_runtime(root: Path) -> Runtime | None:
@@ -101,12 +106,17 @@ def read_runtime(root: Path) -> Runtime | None:
 
 def outdated(runtime: Runtime, workspace: Workspace) -> str | None:
     """Why the runtime is not what the workspace needs now; None when it is."""
-    if runtime.lock != sha256_file(LOCK):
-        return "this mmctl pins other packages"
+    if reason := repinned(runtime):
+        return reason
     for pipeline, file in requirement_files(workspace).items():
         if runtime.requirements.get(pipeline) != sha256_file(file):
             return f"`{workspace.shown(file)}` has changed"
     return None
+
+
+def repinned(runtime: Runtime) -> str | None:
+    """Why the runtime is not that of this mmctl; None when it is."""
+    return None if runtime.lock == sha256_file(LOCK) else "this mmctl pins other packages"
 
 
 def requirement_files(workspace: Workspace) -> dict[str, Path]:

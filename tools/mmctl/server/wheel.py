@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from mmctl.files import copy, digest_of, exclusive, new_folder, sha256_file
@@ -13,6 +13,7 @@ from mmctl.server.flags import Addresses, Options, shm_flags, triton_flags
 from mmctl.server.launch import Launch
 from mmctl.server.runtime import Runtime, precompile
 from mmctl.server.supervisor import SHM
+from mmctl.triton import onnx_backend
 from mmctl.triton.releases import EMBEDDED
 
 OURS = Path(__file__).parent / "backends"
@@ -48,23 +49,33 @@ def stage_backends(runtime: Runtime, ours: Path = OURS) -> Path:
 
     Its name tells its content, so that servers of different versions of mmctl can share a runtime.
     """
-    sources = sorted(path for path in ours.rglob("*.py"))
-    digest = digest_of({str(path.relative_to(ours)): sha256_file(path) for path in sources})
+    sources = backend_files(ours)
+    digest = digest_of({place: sha256_file(path) for place, path in sources.items()})
     staged = runtime.root / "backends" / digest[:16]
     if staged.is_dir():
         return staged
     with exclusive(runtime.root / "backends.lock", lambda: None):
         if not staged.is_dir():
-            _stage(runtime, ours, sources, staged)
+            _stage(runtime, sources, staged)
     return staged
 
 
-def _stage(runtime: Runtime, ours: Path, sources: Sequence[Path], staged: Path) -> None:
+def backend_files(ours: Path = OURS) -> dict[str, Path]:
+    """The files of mmctl's backends by their place in the backend folder.
+
+    What decides whether a config loads lies in another room, because `check` decides with it too.
+    """
+    files = {str(path.relative_to(ours)): path for path in sorted(ours.rglob("*.py"))}
+    rules = Path(onnx_backend.__file__)
+    return {**files, f"{onnx_backend.BACKEND}/{rules.name}": rules}
+
+
+def _stage(runtime: Runtime, sources: Mapping[str, Path], staged: Path) -> None:
     with new_folder(staged) as folder:
         shutil.copytree(runtime.triton / "backends" / "python", folder / "python")
         shutil.copy(runtime.stub, folder / "python" / runtime.stub.name)
-        for path in sources:
-            copy(path, folder / path.relative_to(ours))
+        for place, path in sources.items():
+            copy(path, folder / place)
         precompile(runtime, [folder])
 
 

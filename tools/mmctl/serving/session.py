@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from mmctl.building.build import Built, build
 from mmctl.building.served import ServedTree, Versions, materialise
 from mmctl.errors import InputError, WorldError
+from mmctl.server.access import grpc_headers
 from mmctl.server.info import EMBEDDED, read_server
 from mmctl.server.install import ensure_runtime
 from mmctl.server.process import EmbeddedTriton
@@ -41,6 +42,7 @@ class PrivateConnection:
 
     grpc: str
     http: str
+    headers: Mapping[str, str]
     built: Built
 
 
@@ -89,10 +91,10 @@ def connect(
         yield _remote(workspace, target)
         return
     if (running := read_server(workspace.state, EMBEDDED)) is not None:
-        yield Connection(grpc=running.grpc, http=running.http)
+        yield Connection(running.grpc, running.http, headers=grpc_headers(running.key))
         return
     with private_server(workspace, names, say) as connection:
-        yield Connection(connection.grpc, connection.http, private=True)
+        yield Connection(connection.grpc, connection.http, connection.headers, private=True)
 
 
 @contextmanager
@@ -103,7 +105,7 @@ def private_server(
     with private_tree(workspace) as root:
         prepared = prepare(workspace, names, root, say)
         with private_triton(workspace, prepared, say) as server:
-            yield PrivateConnection(server.grpc, server.http, prepared.built)
+            yield PrivateConnection(server.grpc, server.http, server.headers, prepared.built)
 
 
 @contextmanager
@@ -124,13 +126,18 @@ def private_triton(
         yield server
 
 
-@contextmanager
-def private_tree(workspace: Workspace) -> Iterator[Path]:
+def private_tree(workspace: Workspace) -> AbstractContextManager[Path]:
     """A folder for this process; those of processes that died are cleared away."""
-    for old in workspace.served("x").parent.glob("private-*"):
+    return private_folder(workspace.served("x").parent)
+
+
+@contextmanager
+def private_folder(parent: Path) -> Iterator[Path]:
+    """The same where there may be no workspace. It is not made yet."""
+    for old in parent.glob("private-*"):
         if not Path(f"/proc/{old.name.removeprefix('private-')}").exists():
             shutil.rmtree(old, ignore_errors=True)
-    root = workspace.served(f"private-{os.getpid()}")
+    root = parent / f"private-{os.getpid()}"
     try:
         yield root
     finally:

@@ -26,34 +26,65 @@ from mmctl.triton.config import (
 
 def render_config(config: ModelConfig) -> str:
     """Text of config.pbtxt; equal configs give equal text. `max_batch_size` is always written."""
-    return _render_message(_message_of(config))
+    return render_message(_message_of(config))
 
 
 def parse_config(text: str, *, where: str) -> ModelConfig:
     """Raises InputError with protobuf's own line and column."""
-    return _config_of(_parse_message(text, where))
+    return config_of(parse_message(text, where))
 
 
 def pin_config(
-    text: str, *, where: str, versions: tuple[int, ...], calls: Mapping[str, int], name: str = ""
+    text: str,
+    *,
+    where: str,
+    versions: tuple[int, ...],
+    calls: Mapping[str, int],
+    name: str = "",
+    names: Mapping[str, str] | None = None,
 ) -> str:
     """The config as a served tree has it: a version policy, and every ensemble step pinned.
 
-    `calls` maps a called model to the version that serves it. Works on any config, ours or not:
-    no field is lost, because the message itself is changed.
+    `calls` maps a called model to the version that serves it, `names` to the model that is called
+    in its place. Works on any config, ours or not: no field is lost, because the message itself is
+    changed.
     """
-    message = _parse_message(text, where)
+    message = parse_message(text, where)
     message.name = name or message.name
     if versions:
         message.version_policy.specific.versions[:] = versions
     for step in message.ensemble_scheduling.step:
         step.model_version = calls.get(step.model_name, step.model_version)
-    return _render_message(message)
+        step.model_name = (names or {}).get(step.model_name, step.model_name)
+    return render_message(message)
+
+
+def without_gpus(text: str, *, where: str) -> str:
+    """The config for a server without GPUs; unchanged where no instance asks for one."""
+    message = parse_message(text, where)
+    kinds = _pb().ModelInstanceGroup.Kind
+    moved = [group for group in message.instance_group if _asks_for_gpu(kinds, group)]
+    for group in moved:
+        group.kind = kinds.Value("KIND_CPU")
+        del group.gpus[:]
+    return render_message(message) if moved else text
+
+
+def _asks_for_gpu(kinds: Any, group: Any) -> bool:
+    kind = kinds.Name(group.kind)
+    return kind == "KIND_GPU" or (kind == "KIND_AUTO" and bool(group.gpus))
+
+
+def without_warm_up(text: str, *, where: str) -> str:
+    """The config of the same model that answers its first request cold."""
+    message = parse_message(text, where)
+    del message.model_warmup[:]
+    return render_message(message)
 
 
 def called_models(text: str, *, where: str) -> tuple[str, ...]:
     """Models that an ensemble's config calls, each once, in order of the steps."""
-    steps = _parse_message(text, where).ensemble_scheduling.step
+    steps = parse_message(text, where).ensemble_scheduling.step
     return tuple(dict.fromkeys(step.model_name for step in steps))
 
 
@@ -71,13 +102,41 @@ def _spec_of(tensor: ConfigTensor) -> TensorSpec:
     return TensorSpec(tensor.name, TensorType(tensor.dtype, dims), tensor.optional)
 
 
+def new_message() -> Any:
+    """An empty ModelConfig, Triton's own message."""
+    return _pb().ModelConfig()
+
+
+def message_of(descriptor: Any) -> Any:
+    """An empty message of the kind that a descriptor of ModelConfig describes."""
+    from google.protobuf import message_factory
+
+    return message_factory.GetMessageClass(descriptor)()
+
+
+def json_of_message(message: Any) -> dict[str, Any]:
+    """The fields that are set, in Protobuf's JSON form and under their own names."""
+    from google.protobuf import json_format
+
+    fields: dict[str, Any] = json_format.MessageToDict(message, preserving_proto_field_name=True)
+    return fields
+
+
+def add_json(message: Any, fields: Mapping[str, Any]) -> None:
+    """Set fields that are given in JSON form; lists are added to what is there."""
+    from google.protobuf import json_format
+
+    json_format.ParseDict(fields, message)
+
+
 def _pb() -> Any:
     from tritonclient.grpc import model_config_pb2  # 0.2 s: only when a config is at hand
 
     return model_config_pb2
 
 
-def _render_message(message: Any) -> str:
+def render_message(message: Any) -> str:
+    """Text of config.pbtxt for Triton's own message."""
     from google.protobuf import text_format
 
     body: str = text_format.MessageToString(message, use_short_repeated_primitives=True)
@@ -88,7 +147,8 @@ def _render_message(message: Any) -> str:
     return body
 
 
-def _parse_message(text: str, where: str) -> Any:
+def parse_message(text: str, where: str) -> Any:
+    """Triton's own message, every field kept. Raises InputError with protobuf's line and column."""
     from google.protobuf import text_format
 
     message = _pb().ModelConfig()
@@ -199,7 +259,8 @@ def _warmup_message(pb: Any, warmup: Warmup) -> Any:
     return message
 
 
-def _config_of(message: Any) -> ModelConfig:
+def config_of(message: Any) -> ModelConfig:
+    """A ModelConfig message as values. Raises InputError for a tensor without `data_type`."""
     return ModelConfig(
         name=message.name,
         platform=message.platform,

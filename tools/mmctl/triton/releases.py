@@ -116,6 +116,44 @@ image knows: `dpkg-query -W 'libnvinfer*'` in the container.
 """
 
 
+@dataclass(frozen=True, slots=True)
+class OnnxRuntime:
+    """What a version of ONNX Runtime reads: files up to this IR version and opset, and whether
+    their weights must lie in the folder of the file, links followed.
+    """
+
+    version: str
+    ir_version: int
+    opset: int
+    keeps_inside: bool
+
+
+ONNX_RUNTIMES: tuple[OnnxRuntime, ...] = (
+    OnnxRuntime("1.19", 10, 21, False),
+    OnnxRuntime("1.20", 10, 21, False),
+    OnnxRuntime("1.21", 10, 22, False),
+    OnnxRuntime("1.22", 10, 22, False),
+    OnnxRuntime("1.23", 11, 23, False),
+    OnnxRuntime("1.24", 13, 25, True),
+    OnnxRuntime("1.27", 13, 26, True),
+    OnnxRuntime("1.28", 13, 26, True),
+    OnnxRuntime("1.32", 14, 28, True),
+)
+"""Measured with the CPU wheel of each, oldest first. All read opset 5 of ai.onnx.ml."""
+
+
+def onnxruntime_in(release: Release | None) -> OnnxRuntime:
+    """The ONNX Runtime of a release; for one that mmctl does not know, the next later one that it
+    knows, which reads more; without a release the latest of all.
+    """
+    rows = {row.version: row for row in ONNX_RUNTIMES}
+    for image in IMAGES.values():
+        known = rows.get(image.onnxruntime.rpartition(".")[0])
+        if release and known and parse_release(image.release) >= release:
+            return known
+    return ONNX_RUNTIMES[-1]
+
+
 def parse_version(text: str) -> Version:
     """`10.13.3` -> (10, 13, 3). Raises InputError for other text."""
     parts = text.split(".")

@@ -1,7 +1,8 @@
 """Is a converted file as good as the FP32 file, and is it faster?
 
 options  what model.yaml says          rules    which metric for which output, which limit
-read     samples of calibration/       metrics  scores and their 95 % intervals
-data     samples as values             judge    a converted file's answers beside FP32's
-gate     accuracy on those samples     speed    CPU time, in turns with the FP32 file
+origin   files that samples come from  metrics  scores and their 95 % intervals
+read     samples of calibration/       judge    a converted file's answers beside FP32's
+data     samples as values             speed    CPU time, in turns with the FP32 file
+gate     accuracy on those samples
 """

@@ -1,9 +1,10 @@
 """Samples to calibrate with and to prove on, from the workspace's folder calibration/.
 
 A generator (`photos:held_out` is the function `held_out` of calibration/photos.py) yields dicts of
-arrays by input name, rows in front; with labels, {"inputs": {...}, "labels": array or dict}. A file
-is an .npz with one array per input, and maybe `labels`; or .jsonl with one recorded inference
-request of Triton's HTTP protocol a line.
+arrays by input name, rows in front; with labels, {"inputs": {...}, "labels": array or dict}. One
+that takes a parameter is given the folder of the fetched model packages. A file is an .npz with one
+array per input, and maybe `labels`; or .jsonl with one recorded inference request of Triton's HTTP
+protocol a line.
 """
 
 from __future__ import annotations
@@ -16,43 +17,22 @@ from typing import Any
 
 import numpy as np
 
-from mmctl.diagnostics import nearest
 from mmctl.errors import InputError
 from mmctl.exporters.accuracy.data import OwnMetric, Sample
-from mmctl.exporters.functions import failed_in, load_function, seed
-from mmctl.files import sha256_file
+from mmctl.exporters.accuracy.origin import file_of
+from mmctl.exporters.functions import call, failed_in, load_function, seed
 from mmctl.tensors import Array, dtype_from_triton
+from mmctl.workspace import PACKAGES
 
-FOLDER = "calibration"
 MAX_ROWS = 50_000
 LABELS = "labels"
-
-
-def digest_of_samples(root: Path, address: str) -> str:
-    """SHA-256 of the module's text or of the file, for the build key."""
-    return sha256_file(file_of(root, address))
-
-
-def file_of(root: Path, address: str) -> Path:
-    """Raises InputError, with the nearest name there is."""
-    module, colon, _function = address.partition(":")
-    path = root / FOLDER / (f"{module}.py" if colon else address)
-    if not path.is_file():
-        alike = sorted(path.parent.glob(f"*{path.suffix}"))
-        names = [file.stem if colon else file.name for file in alike]
-        raise InputError(
-            f"`{address}`: {path.relative_to(root)} does not exist",
-            hint=nearest(module if colon else address, names),
-        )
-    return path
 
 
 def load_samples(root: Path, address: str) -> list[Sample]:
     """All samples of a generator or a file. Raises InputError for what cannot be read."""
     path = file_of(root, address)
     try:
-        given = _READERS[path.suffix](path, address)
-        samples = list(_taken(given, address))
+        samples = list(_taken(_given(root, path, address)))
     except InputError as error:
         raise InputError(f"`{address}`: {error.message}", hint=error.hint) from error
     if not samples:
@@ -60,7 +40,15 @@ def load_samples(root: Path, address: str) -> list[Sample]:
     return samples
 
 
-def _taken(given: Iterable[Any], address: str) -> Iterator[Sample]:
+def _given(root: Path, path: Path, address: str) -> Iterator[Any]:
+    """What the generator yields, or the file holds, as it is."""
+    _module, colon, function = address.partition(":")
+    if colon:
+        return _generated(path, function, root / PACKAGES)
+    return _READERS[path.suffix](path)
+
+
+def _taken(given: Iterable[Any]) -> Iterator[Sample]:
     rows = 0
     for index, value in enumerate(given):
         sample = _sample_of(value, f"sample {index}")
@@ -94,16 +82,16 @@ def _arrays(named: Mapping[str, Any], where: str) -> dict[str, Array]:
     return found
 
 
-def _generated(path: Path, address: str) -> Iterator[Any]:
-    function = load_function(path, address.partition(":")[2])
+def _generated(path: Path, name: str, packages: Path) -> Iterator[Any]:
+    function = load_function(path, name)
     seed()
     try:
-        yield from function()
+        yield from call(function, packages)
     except Exception as error:  # the user's code may raise anything
         raise failed_in(path, error) from error
 
 
-def _archived(path: Path, _address: str) -> Iterator[Any]:
+def _archived(path: Path) -> Iterator[Any]:
     try:
         with np.load(path) as archive:
             arrays = dict(archive)
@@ -113,7 +101,7 @@ def _archived(path: Path, _address: str) -> Iterator[Any]:
     yield {"inputs": arrays, LABELS: labels}
 
 
-def _recorded(path: Path, _address: str) -> Iterator[Any]:
+def _recorded(path: Path) -> Iterator[Any]:
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         try:
             yield {t["name"]: _tensor(t) for t in json.loads(line)["inputs"]}
@@ -126,7 +114,7 @@ def _tensor(entry: Mapping[str, Any]) -> Array:
     return np.array(entry["data"], dtype=dtype).reshape(entry["shape"])
 
 
-_READERS = {".py": _generated, ".npz": _archived, ".jsonl": _recorded}
+_READERS = {".npz": _archived, ".jsonl": _recorded}
 
 
 def load_metric(root: Path, address: str) -> OwnMetric:

@@ -16,7 +16,11 @@ OPERATORS = ("Conv", "Gemm", "MatMul", "Add", "AveragePool", "GlobalAveragePool"
 
 @dataclass(frozen=True, slots=True)
 class Int8Tensorrt:
-    """Signed and symmetric; biases stay FP32, for TensorRT's parser refuses INT32 constants."""
+    """Signed and symmetric; biases stay FP32, for TensorRT's parser refuses INT32 constants.
+
+    Inputs of layers are quantized, and no outputs: a layer and the activation behind it become one
+    in TensorRT, and before ReLU6 a range may be ten times as wide as behind it.
+    """
 
     title: str = "INT8 for TensorRT"
     libraries: tuple[str, ...] = ("onnx", "onnxruntime")
@@ -34,6 +38,7 @@ class Int8Tensorrt:
                 "WeightSymmetric": True,
                 "QuantizeBias": False,
                 "DedicatedQDQPair": True,
+                "OpTypesToExcludeOutputQuantization": list(OPERATORS),
             },
         }
         made, excluded = quantized(conversion, model, settings, keep_ends=False)

@@ -98,6 +98,13 @@ def layers(model: Any, kinds: Sequence[str] = (*CONVOLUTIONS, *PRODUCTS)) -> lis
     ]
 
 
+def attribute_of(node: Any, name: str, default: Any) -> Any:
+    import onnx
+
+    found = next((a for a in node.attribute if a.name == name), None)
+    return default if found is None else onnx.helper.get_attribute_value(found)
+
+
 def check_excluded(model: Any, excluded: Sequence[str]) -> None:
     """Raises InputError for a node that the graph does not have."""
     names = {node.name for node in model.graph.node}

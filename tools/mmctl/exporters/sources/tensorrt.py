@@ -22,13 +22,13 @@ from mmctl.errors import Refused
 from mmctl.exporters.base import Exported, Place, Say, Sha256, Source, Task
 from mmctl.exporters.packages import PREFIX
 from mmctl.exporters.resources import HTTPS, existing_file, is_remote, locate_file
-from mmctl.exporters.tensorrt.plan_header import read_plan_version
 from mmctl.exporters.tensorrt.stamp import write_stamp
 from mmctl.exporters.tensorrt.target import gpu_targets
 from mmctl.files import sha256_file, writing_to
 from mmctl.lint.engines import EngineStamp, check_engine
 from mmctl.triton.generate import TENSORRT, Backend
 from mmctl.triton.options import Batching
+from mmctl.triton.plan_header import read_plan_version
 from mmctl.triton.releases import render_version
 
 Size = Annotated[int, Field(ge=1)]

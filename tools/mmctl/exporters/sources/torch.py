@@ -18,14 +18,13 @@ torch, numpy and random are seeded before the call, so that equal sources give e
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from mmctl.errors import InputError
 from mmctl.exporters.base import Exported, Function, Place, Say, Source, Task, TensorName
-from mmctl.exporters.functions import failed_in, load_function, seed
+from mmctl.exporters.functions import call, failed_in, load_function, seed
 from mmctl.exporters.onnx_file import prove_and_save
 from mmctl.exporters.packages import pin_of, require_fetched
 from mmctl.exporters.resources import existing_file, own_files
@@ -69,8 +68,7 @@ def _build(file: Path, name: str, packages: Path) -> Any:
     seed()
     function = load_function(file, name)
     try:
-        takes = inspect.signature(function).parameters
-        return function(packages) if takes else function()
+        return call(function, packages)
     except Exception as error:  # the user's code may raise anything
         raise failed_in(file, error) from error
 

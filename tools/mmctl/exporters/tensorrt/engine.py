@@ -16,13 +16,13 @@ from mmctl.exporters.tensorrt.builders import EngineBuilder, find_builder, own_u
 from mmctl.exporters.tensorrt.container import container_argv
 from mmctl.exporters.tensorrt.entry import EngineEntry
 from mmctl.exporters.tensorrt.gpus import local_capabilities
-from mmctl.exporters.tensorrt.plan_header import read_plan_version
 from mmctl.exporters.tensorrt.spec import PLAN, SPEC, BuildSpec, render_spec
 from mmctl.exporters.tensorrt.stamp import batches_of, write_stamp
 from mmctl.exporters.tensorrt.target import target_for
 from mmctl.files import link_or_copy, sha256_file, write_text, writing_to
 from mmctl.lint.engines import EngineStamp, check_engine
 from mmctl.tensors import Signature
+from mmctl.triton.plan_header import read_plan_version
 from mmctl.triton.profiles import profiles_for
 from mmctl.triton.releases import render_version
 from mmctl.triton.repository import Lock, read_lock

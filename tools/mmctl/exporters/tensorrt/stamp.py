@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mmctl.files import write_json
+from mmctl.lint.engine_files import SCHEMA, STAMP
 from mmctl.lint.engines import EngineStamp
 from mmctl.triton.profiles import Profile
 from mmctl.triton.releases import render_version
-
-SCHEMA = 1
-STAMP = "engine.json"
 
 
 def batches_of(profiles: Sequence[Profile]) -> tuple[int, int] | None:

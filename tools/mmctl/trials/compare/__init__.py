@@ -7,7 +7,7 @@ data       samples to compare with                machine    where it was measur
 accuracy   what variants answer, against FP32
 table      measurements -> rows and ratios        stats      medians and their intervals
 objective  which variant to recommend, and why    text       rows -> cells and JSON
-report     cells -> one HTML file
+report     cells -> one HTML file                markdown   cells -> a table for a README
 """
 
 from enum import StrEnum

@@ -1,0 +1,116 @@
+"""`mmctl deploy` and its sisters where there is nothing to deploy to, and how they tell a plan."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from deploy_worlds import leaf, wanted
+
+from mmctl.cli.app import main
+from mmctl.cli.deploy import render_plan
+from mmctl.deploy.ledger import entry
+from mmctl.deploy.plan import plan_deploy
+from mmctl.deploy.state import ServerState, TreeState
+from mmctl.deploy.steps import Move, Plan
+from mmctl.deploy.tree import LocalTree
+
+
+def tree_in(workspace: Path) -> LocalTree:
+    root = workspace / ".mmctl" / "served" / "embedded"
+    root.mkdir(parents=True)
+    return LocalTree(root)
+
+
+def write_targets(workspace: Path, text: str) -> None:
+    (workspace / "mmctl.yaml").write_text(f"targets: {text}\n")
+
+
+@pytest.mark.parametrize("command", ["deploy", "rollback", "status"])
+def test_without_a_server_there_is_nothing_to_deploy_to(
+    workspace: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["-C", str(workspace), command, "embedded"]) == 2
+    said = capsys.readouterr().err
+    assert "no embedded server runs" in said
+    assert "hint: start one with `mmctl serve --detach`" in said
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        ("{}", "`prod` is not a target of mmctl.yaml"),
+        ("{prod: {url: 'h:1'}}", "target `prod` has no `repository`"),
+        ("{prod: {url: 'h:1', repository: 's3://b/m'}}", "`s3://b/m` is no folder"),
+        ("{prod: {url: 'h:1', repository: nowhere}}", "is no folder"),
+    ],
+)
+def test_a_target_whose_tree_is_not_here_is_refused(
+    workspace: Path, targets: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_targets(workspace, targets)
+    assert main(["-C", str(workspace), "deploy", "prod"]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_history_tells_each_deployment_once(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree = tree_in(workspace)
+    moves = {"m": Move((1,), (2,), {2: "key"})}
+    for outcome in ("begun", "done", "begun", "refused", "begun"):
+        tree.log(entry("deploy", moves, outcome, names=["m"]))  # type: ignore[arg-type]
+    assert main(["-C", str(workspace), "history", "--json"]) == 0
+    lines = json.loads(capsys.readouterr().out)["deployments"]
+    assert [line["outcome"] for line in lines] == ["done", "refused", "cut short"]
+    assert main(["-C", str(workspace), "history"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0].endswith("deploy m: done")
+    assert shown[1] == "  m 1 -> 2"
+
+
+def test_without_deployments_history_says_so(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["-C", str(workspace), "history"]) == 0
+    assert capsys.readouterr().out == "nothing was deployed to `embedded` yet\n"
+
+
+def test_prune_shows_first_and_wants_a_word(
+    workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree = tree_in(workspace)
+    for version in range(1, 6):
+        folder = tmp_path / "built" / str(version)
+        folder.mkdir(parents=True)
+        (folder / "model.py").write_text(str(version))
+        tree.copy("m", version, str(folder))
+    tree.write("m", {"config.pbtxt": f'name: "m"\n{leaf()}'.encode()})
+    assert main(["-C", str(workspace), "prune"]) == 2
+    shown = capsys.readouterr()
+    assert shown.out.splitlines()[0] == "2 old versions, 0.0 MB:"
+    assert "nobody is there to confirm" in shown.err
+    assert main(["-C", str(workspace), "prune", "--yes"]) == 0
+    assert set(tree.read().models["m"].versions) == {3, 4, 5}
+    assert set(tree.read().keys["m"]) == {1, 2}  # their numbers stay taken
+
+
+def test_a_deployed_tree_is_not_rebuilt_by_the_way(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree_in(workspace).log(entry("deploy", {}, "done"))
+    for words in (["serve", "m"], ["serve", "--watch"]):
+        assert main(["-C", str(workspace), *words]) == 2
+        assert "what this server serves was deployed to it" in capsys.readouterr().err
+
+
+def test_a_plan_is_told_step_by_step() -> None:
+    plan = plan_deploy([wanted("m", 1, leaf(), size=2_000_000)], TreeState(), ServerState())
+    assert render_plan("embedded", plan) == [
+        "embedded: 2 steps, 2.0 MB more in memory meanwhile",
+        "  1 copy m 1",
+        "  2 serve m 1",
+        "  m none -> 1",
+    ]
+    assert render_plan("embedded", Plan()) == ["embedded: nothing to do"]

@@ -1,0 +1,203 @@
+"""`mmctl check`: whatever a path names, judged by the one table of rules. Starts nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mmctl.building.catalog import read_catalog
+from mmctl.building.compiled import find_mistakes, oldest_release
+from mmctl.diagnostics import Finding, Severity, nearest
+from mmctl.errors import InputError, InvalidFiles
+from mmctl.lint.checker import check_repository
+from mmctl.lint.repository import Repository, Target, read_config, read_model, read_repository
+from mmctl.triton.releases import parse_release, parse_version
+from mmctl.triton.repository import CONFIG
+from mmctl.workspace import FILE, Workspace, find_workspace, read_workspace
+
+PIPELINE = "pipeline.yaml"
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What one path stands for: models of a repository, and pipelines of a workspace.
+
+    `models` and `pipelines` are those to judge; those around them are only read.
+    """
+
+    repository: Repository
+    models: tuple[str, ...] = ()
+    workspace: Workspace | None = None
+    pipelines: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    """What is known already: files that could not be read."""
+
+    @property
+    def root(self) -> Path | None:
+        """The folder of the repository, None where there are no models to run."""
+        return self.repository.models[self.models[0]].path.parent if self.models else None
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The findings of all subjects in order of place, and how much was looked at."""
+
+    findings: tuple[Finding, ...]
+    subjects: tuple[Subject, ...] = field(default_factory=tuple)
+
+    @property
+    def models(self) -> int:
+        return sum(len(subject.models) for subject in self.subjects)
+
+    @property
+    def pipelines(self) -> int:
+        return sum(len(subject.pipelines) for subject in self.subjects)
+
+
+def check(
+    *paths: str | Path,
+    target: Target | None = None,
+    values: Mapping[str, str] | None = None,
+) -> tuple[Finding, ...]:
+    """Everything wrong with repositories, model folders, config.pbtxt files or pipelines.
+
+    Without a path: the workspace around the current folder. Raises InputError for a path that
+    does not exist or is none of these.
+    """
+    return check_paths([Path(path) for path in paths], target or Target(), values or {}).findings
+
+
+def check_paths(paths: Sequence[Path], target: Target, values: Mapping[str, str]) -> Checked:
+    """Each path in turn; the same finding is told once. Raises InputError."""
+    subjects = [read_subject(path, target, values) for path in paths]
+    if not paths:
+        subjects = [_workspace_subject(find_workspace(Path.cwd()), target, values)]
+    found = [finding for subject in subjects for finding in _judge(subject)]
+    return Checked(tuple(sorted(dict.fromkeys(found), key=_place)), tuple(subjects))
+
+
+def check_workspace(
+    workspace: Workspace, target: Target, values: Mapping[str, str] | None = None
+) -> Checked:
+    """All models and pipelines of a workspace."""
+    subject = _workspace_subject(workspace, target, values or {})
+    return Checked(tuple(sorted(dict.fromkeys(_judge(subject)), key=_place)), (subject,))
+
+
+def refuse_mistakes(workspace: Workspace, models: Iterable[str], say: Say) -> None:
+    """Raises InvalidFiles when one of these models cannot be served; says what is doubtful."""
+    names = sorted(models)
+    if not names:
+        return
+    target = Target(release=oldest_release(workspace))
+    repository, _ = read_repository(workspace.models, workspace.shown(workspace.models), target)
+    findings = check_repository(repository, names)
+    if any(finding.severity is Severity.ERROR for finding in findings):
+        raise InvalidFiles([f for f in findings if f.severity is Severity.ERROR])
+    for finding in findings:
+        if finding.severity is Severity.WARNING:
+            say(finding.text())
+
+
+def target_of(workspace: Workspace, name: str) -> Target:
+    """A target of mmctl.yaml as the rules see it. Raises InputError when it is not there."""
+    known = workspace.targets.get(name)
+    if known is None:
+        hint = nearest(name, workspace.targets) or "add it under `targets` in mmctl.yaml"
+        raise InputError(f"`{name}` is not a target of mmctl.yaml", hint=hint)
+    return Target(
+        release=parse_release(known.release),
+        gpus=known.gpus,
+        name=name,
+        tensorrt=parse_version(known.tensorrt) if known.tensorrt else None,
+    )
+
+
+def read_subject(path: Path, target: Target, values: Mapping[str, str]) -> Subject:
+    """Raises InputError for what is neither repository, model, config nor pipeline."""
+    if not path.exists():
+        raise InputError(f"{path}: there is no such file or folder")
+    if path.is_dir():
+        return _folder_subject(path, target, values)
+    if path.name == PIPELINE:
+        return _pipeline_subject(path, target)
+    if path.name == CONFIG:
+        return _model_subject(path.parent, target, values)
+    return _config_subject(path, target, values)
+
+
+def _folder_subject(path: Path, target: Target, values: Mapping[str, str]) -> Subject:
+    if (path / FILE).is_file():
+        return _workspace_subject(read_workspace(path.resolve()), target, values)
+    if (path / PIPELINE).is_file():
+        return _pipeline_subject(path / PIPELINE, target)
+    if _is_model(path):
+        return _model_subject(path, target, values)
+    repository, findings = read_repository(path, path.as_posix(), target, values)
+    if not repository.models and not findings:
+        raise InputError(
+            f"{path}: no models in it",
+            hint="name a model repository: a folder with one folder for each model",
+        )
+    return Subject(repository, tuple(repository.models), findings=findings)
+
+
+def _is_model(path: Path) -> bool:
+    """Whether the folder is a model: it has a config.pbtxt, or only versions to go by."""
+    model = read_model(path, path.as_posix(), Target())
+    return model.config is not None or bool(model.versions)
+
+
+def _model_subject(path: Path, target: Target, values: Mapping[str, str]) -> Subject:
+    """One model, read with its siblings: an ensemble is judged by what it calls."""
+    folder = path.resolve()
+    shown = path.parent.as_posix() if path.name == folder.name else folder.parent.as_posix()
+    repository, _ = read_repository(folder.parent, shown, target, values)
+    return Subject(repository, (folder.name,) if folder.name in repository.models else ())
+
+
+def _config_subject(path: Path, target: Target, values: Mapping[str, str]) -> Subject:
+    """A config by another name: only what its text says can be judged."""
+    config = read_config(path, path.as_posix(), target, values)
+    return Subject(Repository({}, target), findings=config.findings)
+
+
+def _pipeline_subject(path: Path, target: Target) -> Subject:
+    workspace = find_workspace(path.parent)
+    folder = path.parent.resolve()
+    if folder.parent != workspace.pipelines.resolve():
+        raise InputError(
+            f"{path}: not in {workspace.shown(workspace.pipelines)} of its workspace",
+            hint="a pipeline lives in ensembles/NAME/pipeline.yaml",
+        )
+    return Subject(Repository({}, target), workspace=workspace, pipelines=(folder.name,))
+
+
+def _workspace_subject(workspace: Workspace, target: Target, values: Mapping[str, str]) -> Subject:
+    pipelines = tuple(workspace.pipeline_names())
+    if not workspace.models.is_dir():
+        return Subject(Repository({}, target), workspace=workspace, pipelines=pipelines)
+    shown = workspace.shown(workspace.models)
+    repository, findings = read_repository(workspace.models, shown, target, values)
+    return Subject(repository, tuple(repository.models), workspace, pipelines, findings)
+
+
+def _judge(subject: Subject) -> Iterable[Finding]:
+    yield from subject.findings
+    yield from check_repository(subject.repository, subject.models)
+    if subject.workspace is not None and subject.pipelines:
+        yield from _judge_pipelines(subject.workspace, subject.pipelines)
+
+
+def _judge_pipelines(workspace: Workspace, names: Sequence[str]) -> tuple[Finding, ...]:
+    try:
+        return find_mistakes(workspace, read_catalog(workspace), names)
+    except InvalidFiles as error:
+        return error.findings
+
+
+def _place(finding: Finding) -> tuple[str, int, int, str, str]:
+    return (finding.path, finding.line, finding.column, finding.code, finding.message)

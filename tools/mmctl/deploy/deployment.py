@@ -1,0 +1,280 @@
+"""A deployment from what is wanted to the line in the ledger. What `mmctl deploy` and
+`mmctl rollback` do, one at a time for each target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mmctl.building.check import target_of
+from mmctl.building.compiled import oldest_release
+from mmctl.deploy.apply import Seam, Target, apply
+from mmctl.deploy.gather import Gathered, gather, gather_back
+from mmctl.deploy.ledger import What, entry, outcome_of
+from mmctl.deploy.plan import plan_deploy
+from mmctl.deploy.prune import Old
+from mmctl.deploy.servers import GrpcServer, embedded_server
+from mmctl.deploy.state import NEXT, TreeState, calls_of
+from mmctl.deploy.steps import Move, Plan
+from mmctl.deploy.target import Server, state_of
+from mmctl.deploy.tree import LocalTree, lock_path
+from mmctl.diagnostics import nearest
+from mmctl.errors import InputError, Refused
+from mmctl.files import exclusive
+from mmctl.lint.repository import Target as JudgedFor
+from mmctl.server.info import EMBEDDED
+from mmctl.server.runtime import precompile, read_runtime, runtime_root
+from mmctl.serving.session import connect
+from mmctl.workspace import Workspace
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A target that is open, and that nobody else deploys to meanwhile."""
+
+    name: str
+    workspace: Workspace
+    tree: LocalTree
+    server: Server
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """A plan and all that it takes to carry it out; `is_torn`: the last one was cut short."""
+
+    what: What
+    names: tuple[str, ...]
+    plan: Plan
+    gathered: Gathered
+    is_torn: bool
+
+
+@contextmanager
+def open_place(
+    workspace: Workspace, target: str, say: Say, *, alone: bool = True
+) -> Iterator[Place]:
+    """A target of mmctl.yaml, or `embedded`: the running embedded server. Raises InputError.
+
+    `alone`: nobody else deploys to it meanwhile; it is waited for whoever does now.
+    """
+    tree = tree_of(workspace, target)
+    with _alone(tree, target, say) if alone else nullcontext():
+        server = _server_of(workspace, target, say)
+        try:
+            yield Place(target, workspace, tree, server)
+        finally:
+            server.close()
+
+
+@contextmanager
+def open_tree(workspace: Workspace, target: str, say: Say) -> Iterator[LocalTree]:
+    """The tree of a target alone, whether or not its server runs. Raises InputError."""
+    tree = tree_of(workspace, target)
+    with _alone(tree, target, say):
+        yield tree
+
+
+def tree_of(workspace: Workspace, target: str) -> LocalTree:
+    """Raises InputError for a target that is not known, or whose tree is not on this machine."""
+    if target == EMBEDDED:
+        return LocalTree(workspace.served(EMBEDDED), _precompiler(workspace))
+    known = workspace.targets.get(target)
+    if known is None:
+        raise InputError(
+            f"`{target}` is not a target of mmctl.yaml",
+            hint=nearest(target, (EMBEDDED, *workspace.targets)),
+        )
+    if known.repository is None:
+        raise InputError(
+            f"target `{target}` has no `repository`: mmctl does not know where its Triton reads",
+            hint="add the folder that it serves, as this machine sees it, in mmctl.yaml",
+        )
+    if "://" in known.repository:
+        raise InputError(
+            f"target `{target}`: `{known.repository}` is no folder of this machine",
+            hint="mount it, and name the folder",
+        )
+    root = workspace.root / known.repository
+    if not root.is_dir():
+        raise InputError(f"target `{target}`: {root} is no folder", hint="make it, or mount it")
+    return LocalTree(root)
+
+
+def _alone(tree: LocalTree, target: str, say: Say) -> AbstractContextManager[None]:
+    waiting = f"waiting for another deployment to `{target}`"
+    return exclusive(lock_path(tree.root), lambda: say(waiting))
+
+
+def _precompiler(workspace: Workspace) -> Callable[[Sequence[Path]], None]:
+    """For the embedded server's own Python; that of another server is not known."""
+    runtime = read_runtime(runtime_root(workspace))
+
+    def compile_shipped(folders: Sequence[Path]) -> None:
+        if runtime is not None:
+            precompile(runtime, folders)
+
+    return compile_shipped
+
+
+def _server_of(workspace: Workspace, target: str, say: Say) -> GrpcServer:
+    if target == EMBEDDED:
+        return embedded_server(workspace, say)
+    with connect(workspace, target, [], say) as connection:
+        return GrpcServer(connection.grpc, connection.headers)
+
+
+def plan_forward(place: Place, names: Sequence[str], say: Say) -> Deployment:
+    """To what the workspace has built of `names`; empty means everything, and that nothing else
+    shall be served. Raises InputError, InvalidFiles, Refused, WorldError.
+    """
+    gathered = gather(place.workspace, names, _judged_for(place), say)
+    tree, server = place.tree.read(), state_of(place.server.index())
+    plan = plan_deploy(gathered.wanted, tree, server, whole=not names)
+    return Deployment("deploy", tuple(names), plan, gathered, tree.torn)
+
+
+def _judged_for(place: Place) -> JudgedFor:
+    """What the rules may rest on: what mmctl.yaml says of the target, or of all of them."""
+    if place.name in place.workspace.targets:
+        return target_of(place.workspace, place.name)
+    return JudgedFor(release=oldest_release(place.workspace))
+
+
+def plan_back(place: Place, names: Sequence[str], to: int | None) -> Deployment:
+    """To the version that each of `names` had before, or to version `to` of the one that is named.
+
+    Without names: all that the last deployment moved. Raises InputError, Refused, WorldError.
+    """
+    tree, server = place.tree.read(), state_of(place.server.index())
+    versions = _earlier(place.tree.ledger(), tree, names, to)
+    gathered = gather_back(place.tree, tree, versions)
+    plan = plan_deploy(gathered.wanted, tree, server, trial=False)
+    return Deployment("rollback", tuple(versions), plan, gathered, tree.torn)
+
+
+def _earlier(
+    lines: Sequence[Mapping[str, Any]], tree: TreeState, names: Sequence[str], to: int | None
+) -> dict[str, int]:
+    if to is not None and len(names) != 1:
+        raise InputError("`--to` is the version of one model", hint="name the model")
+    for name in names:
+        if name not in tree.models:
+            raise InputError(f"the target has no `{name}`", hint=nearest(name, tree.models))
+    if to is not None:
+        return {names[0]: to}
+    if not names:
+        names = _moved_last(lines, tree)
+    return {name: _before(lines, tree, name) for name in names}
+
+
+def _moved_last(lines: Sequence[Mapping[str, Any]], tree: TreeState) -> list[str]:
+    """What the last deployment moved and nobody calls; the rest follows from that."""
+    for line in reversed(lines):
+        moved = [name for name, (was, _) in line.get("models", {}).items() if was]
+        if line.get("outcome") == "done" and moved:
+            called = {
+                callee
+                for name, model in tree.models.items()
+                if model.files and name in moved
+                for callee, _ in calls_of(model.files, model.live)
+            }
+            return [name for name in moved if name not in called]
+    raise InputError("nothing was deployed to this target that could be rolled back")
+
+
+def _before(lines: Sequence[Mapping[str, Any]], tree: TreeState, name: str) -> int:
+    live = tree.models[name].live
+    for line in reversed(lines):
+        was, will = line.get("models", {}).get(name, ((), ()))
+        is_deploy = line.get("what") == "deploy" and line.get("outcome") in ("begun", "done")
+        if is_deploy and was and tuple(will) == live:
+            return int(max(was))
+    older = [version for version in tree.models[name].versions if version < max(live, default=0)]
+    if not older:
+        raise Refused(
+            f"`{name}`: the target has no version before {max(live, default=0)}",
+            hint="`mmctl status` shows what it has",
+        )
+    return max(older)
+
+
+def carry_out(
+    place: Place,
+    deployment: Deployment,
+    say: Say,
+    seam: Seam = lambda _: None,
+) -> None:
+    """Apply the plan, and write down what came of it. Raises what `apply` raises."""
+
+    def log(outcome: Any, reason: str = "") -> None:
+        plan, names = deployment.plan, deployment.names
+        line = entry(deployment.what, plan.moves, outcome, names=names, reason=reason)
+        place.tree.log(line)
+
+    # The line says what the numbers stand for, and that the tree is what was deployed, even when
+    # this process does not live to write the next one.
+    log("begun")
+    try:
+        apply(
+            deployment.plan,
+            Target(place.tree, place.server),
+            deployment.gathered.golden,
+            say=say,
+            seam=seam,
+        )
+    except BaseException as error:
+        log(outcome_of(error), str(error))
+        raise
+    log("done")
+
+
+def prune(tree: LocalTree, old: Sequence[Old]) -> None:
+    """Remove versions that nothing needs, and write down which."""
+    state = tree.read()
+    for item in old:
+        tree.forget(item.model, item.version)
+    gone: dict[str, dict[int, str]] = {}
+    for item in old:
+        held = state.models[item.model].versions[item.version]
+        gone.setdefault(item.model, {})[item.version] = held.key
+    tree.log(entry("prune", {name: Move((), (), keys) for name, keys in gone.items()}, "done"))
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A model of a target: what serves, what it should serve, what it could be rolled back to."""
+
+    model: str
+    live: tuple[int, ...]
+    ready: tuple[int, ...]
+    held: tuple[int, ...]
+    keys: Mapping[int, str]
+    reason: str = ""
+
+    @property
+    def state(self) -> str:
+        if self.live == self.ready:
+            return "ready" if self.live else "kept"
+        return "failed" if self.reason else "not ready"
+
+
+def standings(place: Place) -> tuple[Standing, ...]:
+    tree, server = place.tree.read(), state_of(place.server.index())
+    return tuple(
+        Standing(
+            name,
+            model.live,
+            tuple(sorted(server.ready.get(name, ()))),
+            tuple(sorted(model.versions)),
+            {version: held.key for version, held in model.versions.items()},
+            server.failed.get(name, ""),
+        )
+        for name, model in tree.models.items()
+        if not name.endswith(NEXT)
+    )

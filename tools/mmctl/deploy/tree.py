@@ -1,0 +1,243 @@
+"""A served tree in a local folder, and what mmctl keeps beside it: versions, ledger, lock.
+
+For a tree `embedded` these are `embedded.kept`, `embedded.ledger.jsonl`, `embedded.deploying` and
+`embedded.lock` in the same folder. A name that could lead out of the tree is not one of its models.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mmctl.deploy.ledger import keys_of
+from mmctl.deploy.state import PLAN, STEP, Files, Held, HeldModel, TreeState, is_plan
+from mmctl.files import (
+    digest_of,
+    link_or_copy,
+    new_folder,
+    sha256_file,
+    write_bytes,
+    write_text,
+    writing_to,
+)
+from mmctl.triton.repository import CONFIG, MANIFEST
+from mmctl.workspace import check_name
+
+VERSION = re.compile(r"[1-9][0-9]*")
+Precompile = Callable[[Sequence[Path]], None]
+
+
+def ledger_path(root: Path) -> Path:
+    """Its presence says that the tree is what was deployed."""
+    return root.with_name(f"{root.name}.ledger.jsonl")
+
+
+def lock_path(root: Path) -> Path:
+    return root.with_name(f"{root.name}.lock")
+
+
+@dataclass(frozen=True, slots=True)
+class LocalTree:
+    """The folder at `root`. `precompile` gets each new version folder."""
+
+    root: Path
+    precompile: Precompile = field(default=lambda _: None, repr=False)
+
+    @property
+    def kept(self) -> Path:
+        return self.root.with_name(f"{self.root.name}.kept")
+
+    @property
+    def torn(self) -> Path:
+        return self.root.with_name(f"{self.root.name}.deploying")
+
+    def read(self) -> TreeState:
+        names = {f.name for place in (self.root, self.kept) for f in _models(place)}
+        models = {name: self._read_model(name) for name in sorted(names)}
+        return TreeState(models, keys_of(self.ledger()), self.torn.is_file())
+
+    def place_of(self, model: str, version: int) -> Path:
+        """Where a version lies: in the tree, else beside it."""
+        inside = self.root / model / str(version)
+        return inside if inside.is_dir() else self.kept / model / str(version)
+
+    def copy(self, model: str, version: int, source: str) -> None:
+        final = self.root / model / str(version)
+        if final.is_dir():
+            return
+        origin = Path(source)
+        with new_folder(final) as folder:
+            for file in files_of(origin):
+                link_or_copy(file, folder / file.relative_to(origin))
+        self.precompile([final])
+
+    def drop(self, model: str, version: int) -> None:
+        _remove_version(self.root / model, version)
+
+    def forget(self, model: str, version: int) -> None:
+        _remove_version(self.root / model, version)
+        _remove_version(self.kept / model, version)
+
+    def write(self, model: str, files: Files) -> None:
+        folder = self.root / model
+        for path in sorted(files, key=lambda path: path == CONFIG):
+            if not is_plan(path) or (folder / path).parent.is_dir():
+                write_bytes(folder / path, files[path])
+        with writing_to(folder):
+            for stray in _settings(folder):
+                if str(stray.relative_to(folder)) not in files:
+                    stray.unlink()
+            with suppress(OSError):
+                folder.rmdir()
+
+    def keep(self, model: str) -> None:
+        folder = self.root / model
+        with writing_to(folder):
+            (folder / CONFIG).unlink(missing_ok=True)
+            for version in _versions(folder):
+                _move(version, self.kept / model / version.name)
+        _remove(folder)
+
+    def bring_back(self, model: str) -> None:
+        with writing_to(self.root / model):
+            for version in _versions(self.kept / model):
+                _move(version, self.root / model / version.name)
+        _remove(self.kept / model)
+
+    def erase(self, model: str) -> None:
+        with writing_to(self.root / model):
+            (self.root / model / CONFIG).unlink(missing_ok=True)
+        _remove(self.root / model)
+
+    def tear(self, told: str) -> None:
+        """Clears away what an earlier deployment that was killed has half written, too."""
+        for model in (*_models(self.root), *_models(self.kept)):
+            for entry in model.iterdir():
+                if entry.name.startswith("."):
+                    _remove(entry)
+        write_text(self.torn, told + "\n")
+
+    def mend(self) -> None:
+        with writing_to(self.torn):
+            self.torn.unlink(missing_ok=True)
+
+    def log(self, entry: Mapping[str, Any]) -> None:
+        path = ledger_path(self.root)
+        with writing_to(path), path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry, ensure_ascii=False, sort_keys=True) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def ledger(self) -> Sequence[Mapping[str, Any]]:
+        """Without a last line that a kill has cut."""
+        path = ledger_path(self.root)
+        if not path.is_file():
+            return []
+        entries = []
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            with suppress(ValueError):
+                if isinstance(entry := json.loads(line), dict):
+                    entries.append(entry)
+        return entries
+
+    def _read_model(self, name: str) -> HeldModel:
+        kept = {int(f.name): read_held(f, kept=True) for f in _versions(self.kept / name)}
+        folder = self.root / name
+        there = {int(f.name): read_held(f) for f in _versions(folder)}
+        return HeldModel(kept | there, read_files(folder) if folder.is_dir() else {})
+
+
+def read_held(folder: Path, *, kept: bool = False) -> Held:
+    """A version folder. The build key of one that mmctl did not make is the hash of its content."""
+    names = {entry.name for entry in folder.iterdir()}
+    files = list(files_of(folder))
+    manifest: dict[str, Any] = {}
+    with suppress(OSError, ValueError):
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    key = manifest.get("build_key")
+    if key is None:
+        key = digest_of({str(f.relative_to(folder)): sha256_file(f) for f in files})
+    return Held(
+        key=str(key),
+        bytes=sum(file.stat().st_size for file in files),
+        config=str(manifest.get("config", "")),
+        calls={str(name): int(pin) for name, pin in manifest.get("calls", {}).items()},
+        runner="build_key" in manifest and bool(names & {PLAN, STEP}),
+        kept=kept,
+    )
+
+
+def read_files(folder: Path) -> dict[str, bytes]:
+    """What of a model may change while its versions stay; nothing without a config.pbtxt."""
+    if not (folder / CONFIG).is_file():
+        return {}
+    plans = [version / PLAN for version in _versions(folder) if (version / PLAN).is_file()]
+    found = (*_settings(folder), *plans)
+    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in sorted(found)}
+
+
+def files_of(folder: Path) -> Iterator[Path]:
+    """All files below but Python's caches."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.parent.name != "__pycache__":
+            yield path
+
+
+def _models(root: Path) -> list[Path]:
+    if not root.is_dir():
+        return []
+    return sorted(f for f in root.iterdir() if f.is_dir() and _is_name(f.name))
+
+
+def _is_name(name: str) -> bool:
+    """Triton takes other names than mmctl does, but never one that leads elsewhere."""
+    return check_name(name, generated=True) is None or re.fullmatch(r"\w[\w.-]*", name) is not None
+
+
+def _versions(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return sorted(f for f in folder.iterdir() if f.is_dir() and VERSION.fullmatch(f.name))
+
+
+def _settings(folder: Path) -> Iterator[Path]:
+    """Files of a model outside of its version folders, hidden ones left out."""
+    if not folder.is_dir():
+        return
+    for path in files_of(folder):
+        first = path.relative_to(folder).parts[0]
+        if not VERSION.fullmatch(first) and not first.startswith("."):
+            yield path
+
+
+def _move(folder: Path, final: Path) -> None:
+    if final.is_dir():
+        _remove(folder)
+        return
+    final.parent.mkdir(parents=True, exist_ok=True)
+    os.rename(folder, final)
+
+
+def _remove_version(model: Path, version: int) -> None:
+    _remove(model / str(version))
+    with suppress(OSError):
+        model.rmdir()  # only when nothing is left in it
+
+
+def _remove(path: Path) -> None:
+    """A folder is renamed first: nobody sees a part of it under its name."""
+    with writing_to(path):
+        if path.is_dir() and not path.is_symlink():
+            hidden = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+            os.rename(path, hidden)
+            shutil.rmtree(hidden)
+        else:
+            path.unlink(missing_ok=True)

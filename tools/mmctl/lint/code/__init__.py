@@ -1,0 +1,1 @@
+"""Rules about the code of Python models that call others: read as a syntax tree, never run."""

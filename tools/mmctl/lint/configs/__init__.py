@@ -1,0 +1,1 @@
+"""Rules about one config.pbtxt and what lies beside it."""

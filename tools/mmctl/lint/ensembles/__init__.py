@@ -1,0 +1,1 @@
+"""Rules about ensembles: their own wiring, and what they call."""
