@@ -1,9 +1,11 @@
 """Crops of freely licensed photos, to calibrate image models with and to prove them on.
 
-No pixel is in both: of each clear photo the left part calibrates and the right part proves. A photo
-is clear when it shows a thing that is a class of ImageNet and EfficientNet-Lite0 in FP32 is on
-average at least 0.3 sure of its crops. The others only calibrate: on them the two best classes lie
-so close that any rounding changes the best.
+Each photo is for one purpose. Crops of TUNING are to choose options with; crops of HELD_OUT are to
+be looked at once, when all options are chosen, or what they prove is worth nothing.
+
+The photos of these two are clear: each shows a thing that is a class of ImageNet, and
+EfficientNet-Lite0 in FP32 is on average at least 0.3 sure of its crops. Those of CALIBRATION are
+not: on them the two best classes lie so close that any rounding changes the best.
 """
 
 from __future__ import annotations
@@ -20,68 +22,65 @@ Pixels = NDArray[np.float32]
 Batches = Iterator[dict[str, Pixels]]
 
 FOLDER = Path(__file__).parent / "photos"
-CLEAR = ("bricks", "cat", "coffee", "rocket", "temple", "tripod")
-UNCLEAR = ("astronaut", "clock", "eye", "flower", "grass", "gravel", "stars")
+CALIBRATION = ("astronaut", "clock", "eye", "flower", "grass", "gravel", "stars")
+TUNING = ("cat", "temple")
+HELD_OUT = ("bricks", "coffee", "rocket", "tripod")
 
 SIDE = 224
 ROWS = 8
-LEFT = 0.4
-"""Where a photo is cut in two."""
-
 OPEN_NSFW_MEANS = (104, 117, 123)
 """Of blue, green and red."""
 
 
 def calibration() -> Batches:
-    """104 crops for EfficientNet-Lite0, 8 to a batch."""
+    """140 crops for EfficientNet-Lite0, 8 to a batch."""
     return batches(calibration_crops(), for_efficientnet)
 
 
+def tuning() -> Batches:
+    """212 crops for EfficientNet-Lite0, 8 to a batch."""
+    return batches(tuning_crops(), for_efficientnet)
+
+
 def held_out() -> Batches:
-    """210 crops for EfficientNet-Lite0, 8 to a batch."""
+    """212 crops for EfficientNet-Lite0, 8 to a batch."""
     return batches(held_out_crops(), for_efficientnet)
 
 
 def nsfw_calibration() -> Batches:
-    """104 crops for Open-NSFW, 8 to a batch."""
+    """140 crops for Open-NSFW, 8 to a batch."""
     return batches(calibration_crops(), for_open_nsfw)
 
 
 def nsfw_held_out() -> Batches:
-    """210 crops for Open-NSFW, 8 to a batch."""
+    """212 crops for Open-NSFW, 8 to a batch."""
     return batches(held_out_crops(), for_open_nsfw)
 
 
 def calibration_crops(folder: Path = FOLDER) -> Iterator[Image.Image]:
-    """Those of unclear photos first."""
-    yield from crops(folder, UNCLEAR, 0, 1, each=8, smallest=0.4, seed=1)
-    yield from crops(folder, CLEAR, 0, LEFT, each=8, smallest=0.5, seed=2)
+    return crops(folder, CALIBRATION, each=20, smallest=0.4, seed=1)
+
+
+def tuning_crops(folder: Path = FOLDER) -> Iterator[Image.Image]:
+    return crops(folder, TUNING, each=106, smallest=0.7, seed=2)
 
 
 def held_out_crops(folder: Path = FOLDER) -> Iterator[Image.Image]:
-    return crops(folder, CLEAR, LEFT, 1, each=35, smallest=0.7, seed=3)
+    return crops(folder, HELD_OUT, each=53, smallest=0.7, seed=4)
 
 
 def crops(
-    folder: Path,
-    names: Sequence[str],
-    left: float,
-    right: float,
-    *,
-    each: int,
-    smallest: float,
-    seed: int,
+    folder: Path, names: Sequence[str], *, each: int, smallest: float, seed: int
 ) -> Iterator[Image.Image]:
-    """Squares out of a photo between `left` and `right`, shares of its width, half of them
-    mirrored. `smallest` is a share of the largest square that fits.
+    """Squares out of photos, half of them mirrored. `smallest` is a share of the largest square
+    that fits.
     """
     random = np.random.default_rng(seed)
     for name in names:
         with Image.open(folder / f"{name}.jpg") as photo:
-            start, end = round(photo.width * left), round(photo.width * right)
             for _ in range(each):
-                side = int(random.uniform(smallest, 1) * min(end - start, photo.height))
-                x = int(random.integers(start, end - side, endpoint=True))
+                side = int(random.uniform(smallest, 1) * min(photo.size))
+                x = int(random.integers(0, photo.width - side, endpoint=True))
                 y = int(random.integers(0, photo.height - side, endpoint=True))
                 crop = photo.crop((x, y, x + side, y + side))
                 mirrored = random.random() < 0.5

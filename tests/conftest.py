@@ -1,9 +1,12 @@
 """Fixtures that every kind of test may use."""
 
 import signal
+from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
+from s3_server import ACCESS, s3_server
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -46,6 +49,20 @@ def shared_dir() -> Path:
     if not folder.is_dir():
         pytest.skip("the data folder beside the checkout does not exist")
     return folder
+
+
+@pytest.fixture(scope="session")
+def s3_address() -> Iterator[str]:
+    """host:port of an S3 server with an empty bucket `bucket`, and the keys to it in the
+    environment.
+    """
+    for package in ("moto", "s3fs", "flask_cors"):
+        pytest.importorskip(package)
+    with s3_server() as address, pytest.MonkeyPatch.context() as patch:
+        for name, value in ACCESS.items():
+            patch.setenv(name, value)
+        urlopen(Request(f"http://{address}/bucket", method="PUT")).close()
+        yield address
 
 
 @pytest.fixture

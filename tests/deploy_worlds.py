@@ -12,11 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mmctl.client.samples import Sample
-from mmctl.client.status import IndexEntry
+from mmctl.client.status import Counts, IndexEntry
 from mmctl.deploy.ledger import keys_of
 from mmctl.deploy.state import Files, Held, HeldModel, TreeState, Wanted, calls_of, config_of
 from mmctl.errors import InferenceError, WorldError
 from mmctl.files import render_json
+from mmctl.tensors import Array
 
 IO = """
 input { name: "x" data_type: TYPE_FP32 dims: 3 }
@@ -119,6 +120,9 @@ class MemoryTree:
     def erase(self, model: str) -> None:
         self.models.pop(model, None)
 
+    def source_of(self, model: str, version: int) -> str:
+        return f"/tree/{model}/{version}"
+
     def tear(self, told: str) -> None:
         self.torn = True
 
@@ -154,6 +158,8 @@ class MemoryServer:
     alive: bool = True
     ours: bool = True
     most_bytes: int = 0
+    counted: dict[str, Counts] = field(default_factory=dict)
+    answers: dict[str, Mapping[str, Array]] = field(default_factory=dict)
     watched: dict[str, set[tuple[int, ...]]] = field(default_factory=dict)
     """Pipelines, and which versions each was seen to answer with."""
 
@@ -194,6 +200,16 @@ class MemoryServer:
         self.loaded.pop(model, None)
         self._drop_orphans()
         self.look()
+
+    def counts(self, model: str) -> Counts:
+        self._answer()
+        return self.counted.get(model, Counts())
+
+    def answer(self, model: str, sample: Sample) -> Mapping[str, Array]:
+        self._answer()
+        if model not in self.answers:
+            raise InferenceError(f"{model}: no answer")
+        return self.answers[model]
 
     def differences(self, model: str, sample: Sample) -> list[str]:
         self._answer()

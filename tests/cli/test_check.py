@@ -88,8 +88,17 @@ def test_a_path_named_twice_is_told_once(
     repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spoil(repository)
-    assert main(["check", "models", "models/scorer"]) == 1
-    assert capsys.readouterr().out.count("C001") == 1
+    assert main(["check", "models", "models/scorer", "models/../models"]) == 1
+    out, err = capsys.readouterr()
+    assert (out.count("C001"), err) == (1, "1 error in 1 model\n")
+
+
+def test_a_path_named_twice_is_repaired_once(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spoil(repository)
+    assert main(["check", "--fix", "--yes", "models", "models/scorer"]) == 0
+    assert capsys.readouterr().err.count("+++ models/scorer/config.pbtxt") == 1
 
 
 def test_a_config_by_another_name_is_read_as_text(
@@ -98,6 +107,28 @@ def test_a_config_by_another_name_is_read_as_text(
     Path("draft.pbtxt").write_text(BAD)
     assert main(["check", "draft.pbtxt"]) == 1
     assert capsys.readouterr().out.startswith("draft.pbtxt:4:32: C001 ")
+
+
+def test_a_finding_is_one_line_whatever_a_folder_is_called(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "two\nlines\x1b[31m\udcff"
+    (repository / "scorer").rename(repository / name)
+    write(repository, {f"{name}/config.pbtxt": BAD})
+    assert main(["check", "models", "--select", "C001"]) == 1
+    line, hint = capsys.readouterr().out.splitlines()
+    assert line.startswith(r"models/two\nlines\x1b[31m\udcff/config.pbtxt:4:32: C001 ")
+    assert hint == "  hint: write `TYPE_FP32`"
+
+
+def test_sarif_names_a_file_by_its_bytes(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (repository / "scorer").rename(repository / "caf\udce9 1")
+    assert main(["check", "models", "--sarif"]) == 1
+    out = capsys.readouterr().out
+    assert '"uri": "models/caf%E9%201' in out
+    json.loads(out)["runs"][0]["results"][0]["message"]["text"].encode()  # text that can be sent
 
 
 def test_json_has_every_finding(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -213,11 +244,41 @@ def test_a_pipeline_is_named_by_its_file_or_folder(
         assert "ensembles/flow/pipeline.yaml:" in capsys.readouterr().out
 
 
+def test_a_source_is_named_as_what_it_belongs_to(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "pipeline: flow\ninputs: {x: fp32}\nnodes: {}\noutputs: {}\n"
+    write(
+        workspace,
+        {"ensembles/flow/pipeline.yaml": text, "model_repository/scorer/model.yaml": "x: 1\n"},
+    )
+    for path, looked in (
+        ("ensembles", "in 1 pipeline\n"),
+        ("mmctl.yaml", "in 1 model and 1 pipeline\n"),
+        ("model_repository/scorer/model.yaml", "in 1 model\n"),
+    ):
+        main(["check", str(workspace / path)])
+        out, err = capsys.readouterr()
+        assert err.endswith(looked)
+        assert "C004" not in out
+
+
+def test_a_model_that_was_never_exported_is_no_mistake(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(workspace, {"model_repository/scorer/model.yaml": "x: 1\n"})
+    assert main(["-C", str(workspace), "check"]) == 0
+    assert "model.yaml:1:1: C007 warning: `scorer` was never exported" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message", "hint"),
     [
         (["nowhere"], "nowhere: there is no such file or folder", ""),
         (["empty"], "empty: no models in it", "name a model repository"),
+        (["empty/" + "x" * 300], "empty/xxx", ""),
+        (["models/scorer/1/model.py"], "models/scorer/1/model.py: neither a config", "folder"),
+        ([], "", "name what to check, `mmctl check REPOSITORY`"),
         (["models", "--triton", "soon"], "`soon` is not a Triton release", "write year and month"),
         (["models", "--set", "x"], "`--set x`: no NAME=VALUE", "write --set"),
         (["models", "--input", "m=x.json"], "`--input` is for `--run`", "add `--run`"),
@@ -322,5 +383,37 @@ def test_a_folder_without_permission_is_a_finding(
             assert main(["check", "models"]) == 1
         (Path(folder) / "models/scorer").chmod(0o755)
     out = capsys.readouterr().out
-    assert "models/scorer:1:1: R001 cannot be read: Permission denied" in out
+    assert [line for line in out.splitlines() if "models/scorer" in line] == [
+        "models/scorer:1:1: R001 cannot be read: Permission denied"
+    ]
     assert "models/other/config.pbtxt:4:32: C001" in out
+
+
+def test_a_version_without_permission_is_not_said_to_be_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        write(Path(folder), {"models/scorer/config.pbtxt": GOOD, "models/scorer/1/model.py": ""})
+        (Path(folder) / "models/scorer/1").chmod(0)
+        monkeypatch.chdir(folder)
+        with no_superuser():
+            assert main(["check", "models"]) == 1
+        (Path(folder) / "models/scorer/1").chmod(0o755)
+    found = capsys.readouterr().out
+    assert found.splitlines()[0] == "models/scorer/1:1:1: R001 cannot be read: Permission denied"
+    assert "R002" not in found
+
+
+def test_a_file_in_a_closed_folder_is_wrong_input(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        write(Path(folder), {"scorer/config.pbtxt": GOOD})
+        (Path(folder) / "scorer").chmod(0)
+        monkeypatch.chdir(folder)
+        with no_superuser():
+            assert main(["check", "scorer/config.pbtxt"]) == 2
+        (Path(folder) / "scorer").chmod(0o755)
+    assert "scorer/config.pbtxt: cannot be read: Permission denied" in capsys.readouterr().err

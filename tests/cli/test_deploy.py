@@ -9,7 +9,10 @@ import pytest
 from deploy_worlds import leaf, wanted
 
 from mmctl.cli.app import main
-from mmctl.cli.deploy import render_plan
+from mmctl.cli.deploy import parse_share, render_comparison, render_plan
+from mmctl.client.status import Counts
+from mmctl.deploy.canary import Canary
+from mmctl.deploy.comparison import Comparison, Disagreement
 from mmctl.deploy.ledger import entry
 from mmctl.deploy.plan import plan_deploy
 from mmctl.deploy.state import ServerState, TreeState
@@ -27,7 +30,7 @@ def write_targets(workspace: Path, text: str) -> None:
     (workspace / "mmctl.yaml").write_text(f"targets: {text}\n")
 
 
-@pytest.mark.parametrize("command", ["deploy", "rollback", "status"])
+@pytest.mark.parametrize("command", ["deploy", "promote", "rollback", "status"])
 def test_without_a_server_there_is_nothing_to_deploy_to(
     workspace: Path, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -42,7 +45,7 @@ def test_without_a_server_there_is_nothing_to_deploy_to(
     [
         ("{}", "`prod` is not a target of mmctl.yaml"),
         ("{prod: {url: 'h:1'}}", "target `prod` has no `repository`"),
-        ("{prod: {url: 'h:1', repository: 's3://b/m'}}", "`s3://b/m` is no folder"),
+        ("{prod: {url: 'h:1', repository: 's3://b'}}", "target `prod`: `s3://b` is no place for"),
         ("{prod: {url: 'h:1', repository: nowhere}}", "is no folder"),
     ],
 )
@@ -68,6 +71,17 @@ def test_history_tells_each_deployment_once(
     shown = capsys.readouterr().out.splitlines()
     assert shown[0].endswith("deploy m: done")
     assert shown[1] == "  m 1 -> 2"
+
+
+def test_history_tells_the_share_of_a_canary(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = entry("canary", {"m__next": Move((), (2,), {2: "key"})}, "done", names=["m"])
+    tree_in(workspace).log({**line, "share": 12.5})
+    assert main(["-C", str(workspace), "history"]) == 0
+    head, row = capsys.readouterr().out.splitlines()
+    assert head.endswith("canary m 12.5%: done")
+    assert row == "  m__next none -> 2"
 
 
 def test_without_deployments_history_says_so(
@@ -114,3 +128,35 @@ def test_a_plan_is_told_step_by_step() -> None:
         "  m none -> 1",
     ]
     assert render_plan("embedded", Plan()) == ["embedded: nothing to do"]
+
+
+@pytest.mark.parametrize(("text", "share"), [("10%", 10), ("0.5 %", 0.5), ("100%", 100)])
+def test_a_share_is_in_percent(text: str, share: float) -> None:
+    assert parse_share(text) == share
+
+
+@pytest.mark.parametrize("text", ["10", "0.1", "0%", "101%", "ten%", "1.234%", ""])
+def test_what_is_no_share_is_refused(
+    workspace: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["-C", str(workspace), "deploy", "embedded", "m", "--canary", text]
+    assert main(words) == 2
+    assert f"`--canary {text}`: not a share of the requests" in capsys.readouterr().err
+
+
+def test_a_canary_is_for_one_name(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-C", str(workspace), "deploy", "embedded", "--canary", "10%"]) == 2
+    assert "`--canary` is for one model or pipeline" in capsys.readouterr().err
+
+
+def test_a_canary_is_told_beside_the_live_one() -> None:
+    live, candidate = Counts(200, 1, 398_000_000), Counts()
+    answers = Disagreement(4, 1, "sample `a`: `y`: 1 expected, 2 came")
+    assert render_comparison(Comparison(Canary("m", 2, 12.5), live, candidate, answers)) == [
+        "canary: 12.5 % of the requests for m go to 2",
+        "m          requests  failed  mean",
+        "live       200       0.5%    2.00 ms",
+        "candidate  0         -       -",
+        "1 of 4 answers differ",
+        "sample `a`: `y`: 1 expected, 2 came",
+    ]

@@ -155,12 +155,10 @@ def smollm(workspace: Path, texts: list[str]) -> Workspace:
 
 
 def test_a_language_model_that_dynamic_int8_wrecks_is_refused(smollm: Workspace) -> None:
-    """Its 30 layers have few values that are far larger than all others, and INT8 spreads its steps
-    over both: every third next token is another one.
-    """
+    """Every second next token is another one."""
     before = snapshot(smollm.models)
     with pytest.raises(
-        Refused, match=r"INT8, dynamic: agreement of `logits` with FP32 is 0\.[4-8]"
+        Refused, match=r"INT8, dynamic: agreement of `logits` with FP32 is 0\.[4-6]"
     ):
         export_model(smollm, "smollm", say=silent)
     assert snapshot(smollm.models) == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
@@ -63,22 +64,61 @@ class Finding:
         hint: str | None = None,
         severity: Severity = Severity.ERROR,
     ) -> Finding:
-        return cls(code, severity, position.path, position.line, position.column, message, hint)
+        line, column = position.line, position.column
+        hint = _clipped(hint) if hint else hint
+        return cls(code, severity, position.path, line, column, _clipped(message), hint)
 
     def text(self) -> str:
         """`file:line:column: CODE message`, with the hint on a line of its own."""
-        text = f"{self.path}:{self.line}:{self.column}: {self.code} {self.message}"
-        return f"{text}\n  hint: {self.hint}" if self.hint else text
+        text = _one_line(f"{self.path}:{self.line}:{self.column}: {self.code} {self.message}")
+        return f"{text}\n  hint: {_one_line(self.hint)}" if self.hint else text
 
     def as_json(self) -> dict[str, object]:
         return asdict(self)
 
 
+MOST_CHARACTERS = 2000
+
+
+def _clipped(text: str) -> str:
+    """What a file quotes in a message may be the whole file."""
+    return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 3]}..."
+
+
+def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Each finding once, in order of place; at one place as they were found."""
+    each = dict.fromkeys(findings)
+    return tuple(sorted(each, key=lambda f: (f.path, f.line, f.column, f.code)))
+
+
+MANY, LISTED = 100, 12
+
+
+def closest(word: str, known: Iterable[str], cutoff: float) -> str | None:
+    """The name most like `word`, None where none is like it to the share `cutoff`.
+
+    Of very many names only those are compared that begin alike.
+    """
+    names = sorted(dict.fromkeys(known))
+    if len(names) > MANY:
+        at = bisect(names, word)
+        names = names[max(0, at - MANY // 2) : at + MANY // 2]
+    return next(iter(get_close_matches(word, names, n=1, cutoff=cutoff)), None)
+
+
+def _one_line(text: str) -> str:
+    """Names of files may hold newlines and codes that command a terminal: those as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """A hint that offers the nearest right name, or lists the few there are."""
-    names = sorted(set(known))
-    if close := get_close_matches(word, names, n=1, cutoff=0.5):
-        return f"did you mean `{close[0]}`?"
+    names = sorted(dict.fromkeys(known))
+    if close := closest(word, names, 0.5):
+        return f"did you mean `{close}`?"
     if names:
-        return "known here: " + ", ".join(f"`{name}`" for name in names[:12])
+        more = ", ..." if len(names) > LISTED else ""
+        return "known here: " + ", ".join(f"`{name}`" for name in names[:LISTED]) + more
     return None

@@ -25,6 +25,7 @@ class Target(Entry):
 
     url: str
     repository: str | None = None
+    """What it reads: a folder as this machine sees it, or `s3://` and `gs://`."""
     release: str = "24.10"
     tensorrt: str | None = None
     """Its TensorRT, where that is not what mmctl knows of the release."""

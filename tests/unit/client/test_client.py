@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from mmctl import AsyncClient, Client, InferenceError
+from mmctl.client.status import NotFoundError
 from mmctl.errors import InputError
 from mmctl.inference import InferRequest, InferResponse
 from mmctl.tensors import Signature, TensorSpec, parse_type
@@ -18,7 +19,9 @@ def takes(kind: str) -> Signature:
 
 
 class FakeServer:
-    """Answers with "ok", or fails once when told to."""
+    """Answers with "ok", or fails once when told to. `canary` is the share of a candidate, which
+    does not answer once it is `gone`.
+    """
 
     def __init__(self, signature: Signature) -> None:
         self.known = signature
@@ -26,9 +29,14 @@ class FakeServer:
         self.signatures_asked = 0
         self.failure: InferenceError | None = None
         self.closed = False
+        self.canary = 0.0
+        self.gone = False
+        self.shares_asked = 0
 
     def infer(self, request: InferRequest, timeout_s: float | None = None) -> InferResponse:
         self.asked.append(request)
+        if self.gone and request.model == "m__next":
+            raise NotFoundError("unknown model: 'm__next' is not found")
         if self.failure is not None:
             raise self.failure
         return InferResponse({"label": np.array([[b"ok"]], dtype=object)}, request.model, "1")
@@ -36,6 +44,10 @@ class FakeServer:
     def signature(self, model: str, version: str = "") -> Signature:
         self.signatures_asked += 1
         return self.known
+
+    def share(self, model: str) -> float:
+        self.shares_asked += 1
+        return self.canary
 
     def close(self) -> None:
         self.closed = True
@@ -53,6 +65,9 @@ class FakeAsyncServer:
     async def signature(self, model: str, version: str = "") -> Signature:
         return self.inner.signature(model, version)
 
+    async def share(self, model: str) -> float:
+        return self.inner.share(model)
+
     async def close(self) -> None:
         self.inner.close()
 
@@ -65,10 +80,10 @@ class Asker:
         self.aio = AsyncClient("fake:1", server=FakeAsyncServer(server))
         self.kind = kind
 
-    def infer(self, value: object) -> InferResponse:
+    def infer(self, value: object, *, version: str = "", key: str = "") -> InferResponse:
         if self.kind == "sync":
-            return self.sync.infer("m", {"x": value})
-        return asyncio.run(self.aio.infer("m", {"x": value}))
+            return self.sync.infer("m", {"x": value}, version=version, key=key)
+        return asyncio.run(self.aio.infer("m", {"x": value}, version=version, key=key))
 
 
 @pytest.fixture
@@ -114,6 +129,37 @@ def test_wrong_values_are_never_sent(client: Asker, server: FakeServer) -> None:
     with pytest.raises(InputError):
         client.infer("text")
     assert not server.asked
+
+
+def test_a_canary_answers_for_its_share_and_equal_keys_go_the_same_way(
+    client: Asker, server: FakeServer
+) -> None:
+    server.canary = 25
+    first, again = ([client.infer([1, 2], key=f"{n}").model for n in range(200)] for _ in "ab")
+    assert first == again
+    assert 30 < first.count("m__next") < 70
+    assert server.shares_asked == 1
+
+
+def test_a_request_for_one_version_goes_to_no_candidate(client: Asker, server: FakeServer) -> None:
+    server.canary = 100
+    assert client.infer([1, 2], version="1").model == "m"
+    assert client.infer([1, 2]).model == "m__next"
+
+
+def test_where_the_candidate_is_gone_the_live_model_answers_and_it_is_forgotten(
+    client: Asker, server: FakeServer
+) -> None:
+    server.canary, server.gone = 100, True
+    assert [client.infer([1, 2]).model for _ in range(3)] == ["m", "m", "m"]
+    assert [request.model for request in server.asked] == ["m__next", "m", "m", "m"]
+
+
+def test_what_a_candidate_refuses_is_told(client: Asker, server: FakeServer) -> None:
+    server.canary, server.failure = 100, InferenceError("boom")
+    with pytest.raises(InferenceError, match="boom"):
+        client.infer([1, 2])
+    assert [request.model for request in server.asked] == ["m__next"]
 
 
 def test_leaving_the_block_closes_the_connection(server: FakeServer) -> None:

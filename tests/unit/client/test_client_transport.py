@@ -166,6 +166,44 @@ BOTH_SIGNATURES = pytest.mark.parametrize(
 )
 
 
+def share(server: FakeTriton) -> float:
+    with GrpcTransport(server.address) as transport:
+        return transport.share("echo")
+
+
+def share_async(server: FakeTriton) -> float:
+    async def ask() -> float:
+        transport = AsyncGrpcTransport(server.address)
+        try:
+            return await transport.share("echo")
+        finally:
+            await transport.close()
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize("ask", [share, share_async], ids=["sync", "asyncio"])
+def test_the_share_of_a_candidate_is_read_from_its_config(
+    server: FakeTriton, ask: Callable[[FakeTriton], float]
+) -> None:
+    assert ask(server) == 0
+    server.configs["echo__next"] = config("echo__next")
+    assert ask(server) == 0
+    parameter = server.configs["echo__next"].parameters["mmctl.canary"]
+    for text, percent in (("2.5", 2.5), ("half", 0)):
+        parameter.string_value = text
+        assert ask(server) == percent
+
+
+@pytest.mark.parametrize("ask", [share, share_async], ids=["sync", "asyncio"])
+def test_a_server_that_does_not_answer_has_no_candidates(
+    ask: Callable[[FakeTriton], float],
+) -> None:
+    nobody = FakeTriton()
+    nobody.address = "127.0.0.1:9"
+    assert ask(nobody) == 0
+
+
 @BOTH_SIGNATURES
 def test_a_signature_is_read_from_the_models_config(server: FakeTriton, ask: AskSignature) -> None:
     message = config("other", {"t": ("TYPE_STRING", [1]), "x": ("TYPE_FP16", [-1, 3])}, max_batch=8)

@@ -9,11 +9,11 @@ import pytest
 from deploy_worlds import MemoryServer, MemoryTree
 
 from mmctl.building.build import build
-from mmctl.deploy.deployment import Place, plan_back
+from mmctl.deploy.deployment import Place, plan_back, plan_forward, plan_promotion
 from mmctl.deploy.gather import Gathered, gather, gather_back
 from mmctl.deploy.ledger import What, entry
 from mmctl.deploy.plan import plan_deploy
-from mmctl.deploy.state import ServerState, settle
+from mmctl.deploy.state import ServerState, settle, with_share
 from mmctl.deploy.steps import Move
 from mmctl.deploy.tree import LocalTree
 from mmctl.errors import InputError, Refused
@@ -157,7 +157,7 @@ def place(space: Workspace, *moves: tuple[What, int, int]) -> Place:
 
 @pytest.mark.parametrize("names", [[], ["twice"]], ids=["what moved last", "by name"])
 def test_each_rollback_goes_one_deployment_further_back(space: Workspace, names: list[str]) -> None:
-    there = place(space, ("deploy", 1, 2), ("deploy", 2, 3), ("rollback", 3, 2))
+    there = place(space, ("deploy", 1, 2), ("promote", 2, 3), ("rollback", 3, 2))
     assert plan_back(there, names, None).plan.moves["twice"].after == (1,)
 
 
@@ -171,3 +171,29 @@ def test_a_number_is_for_one_model(space: Workspace) -> None:
     assert plan_back(place(space), ["twice"], 1).plan.moves["twice"].after == (1,)
     with pytest.raises(InputError, match="`--to` is the version of one model"):
         plan_back(place(space), [], 1)
+
+
+def test_while_a_canary_stands_it_is_what_is_rolled_back(space: Workspace) -> None:
+    there = place(space)
+    tree = there.tree
+    assert isinstance(tree, LocalTree)
+    (w,) = (w for w in gathered(space, "twice").wanted if w.name == "twice")
+    tree.copy("twice__next", w.version, w.source)
+    files = settle(w, w.files, (w.version,), name="twice__next")
+    tree.write("twice__next", with_share(files, 10))
+    found = plan_back(there, [], None)
+    assert (found.what, found.names) == ("undo", ("twice",))
+    assert [step.does for step in found.plan.steps] == ["unload twice__next"]
+    for names, to in ((["echo"], None), (["twice"], 1)):
+        with pytest.raises(Refused, match="a canary of `twice` 3 stands"):
+            plan_back(there, names, to)
+    with pytest.raises(Refused, match="a canary of `twice` 3 stands"):
+        plan_forward(there, [], lambda _: None)
+    promoted = plan_promotion(there, [])
+    assert promoted.plan.moves["twice__next"].after == ()
+    assert promoted.gathered.wanted[-1].held.calls == {"echo": 1, "twice__double": 3}
+
+
+def test_without_a_canary_there_is_nothing_to_promote(space: Workspace) -> None:
+    with pytest.raises(InputError, match="no canary stands"):
+        plan_promotion(place(space), [])

@@ -22,6 +22,7 @@ from precision_models import (
     images,
     overflow_input,
     overflowing,
+    separable_convolutions,
     small_convolutions,
     small_products,
     written,
@@ -152,6 +153,17 @@ def test_static_quantization_leaves_first_and_last_layer_alone(tmp_path: Path) -
     assert weight_from["conv1"] is None
     assert weight_from["head"] is None
     assert {weight_from["conv2"], weight_from["conv3"]} == {"DequantizeLinear"}
+
+
+def test_channels_taken_apart_and_mixed_again_stay_fp32_with_the_first_layer(
+    tmp_path: Path,
+) -> None:
+    """And the last layer, which holds more than a small part of the weights, does not."""
+    job = conversion(tmp_path)
+    written(separable_convolutions(side=8), job.source)
+    batch = {"image": np.random.default_rng(1).standard_normal((4, 16, 8, 8)).astype(np.float32)}
+    done = STATIC.convert(replace(job, calibration=[batch]))
+    assert done["excluded"] == ["Conv_0", "Conv_2", "Conv_4"]
 
 
 def test_excluded_nodes_stay_fp32(tmp_path: Path) -> None:

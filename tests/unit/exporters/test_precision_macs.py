@@ -14,7 +14,6 @@ from mmctl.errors import InputError
 from mmctl.exporters.macs import Macs, count_macs
 from mmctl.exporters.precision import STAGES
 from mmctl.exporters.precision.base import Conversion
-from mmctl.exporters.precision.opsets import check_opset
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -137,32 +136,3 @@ def test_inputs_that_do_not_fit_are_told(tmp_path: Path) -> None:
     path = written(small_products(), tmp_path / "m.onnx")
     with pytest.raises(InputError, match=r"m\.onnx cannot be run to count: "):
         count_macs(path, {"ids": zeros(1, 2)})
-
-
-@pytest.mark.parametrize(
-    ("opset", "ir", "runtime", "message"),
-    [
-        (17, 8, "1.18.1", None),
-        (21, 10, "1.20.1", None),
-        (
-            22,
-            10,
-            "1.20.1",
-            r"m\.onnx has ONNX opset 22, and ONNX Runtime 1\.20\.1 of Triton 24\.12",
-        ),
-        (21, 11, "1.22.0", "ONNX format version 11, and .* loads up to 10"),
-        (26, 13, "1.28.0", None),
-        (22, 8, "1.14.0", "loads up to 21"),
-    ],
-)
-def test_a_file_newer_than_the_servers_runtime_is_refused(
-    opset: int, ir: int, runtime: str, message: str | None, tmp_path: Path
-) -> None:
-    model = onnx.load_from_string(small_products())
-    model.opset_import[0].version, model.ir_version = opset, ir
-    path = written(model.SerializeToString(), tmp_path / "m.onnx")
-    if message is None:
-        check_opset(path, runtime, "Triton 24.12")
-    else:
-        with pytest.raises(InputError, match=message):
-            check_opset(path, runtime, "Triton 24.12")

@@ -6,11 +6,13 @@ from pathlib import Path
 from textwrap import indent
 
 import pytest
-from lint_repositories import Files, ensemble, found, lines, model
+from lint_repositories import Files, ensemble, found, found_in, lines, model
 
 from mmctl.lint.code.bls import BLS_CHECKS
 from mmctl.lint.code.calls import read_calls
 from mmctl.lint.repository import Target
+from mmctl.tensors import Signature
+from mmctl.triton.repository import Lock, render_lock
 
 HEAD = """import asyncio
 import triton_python_backend_utils as pb
@@ -573,3 +575,9 @@ def test_a_request_is_known_however_it_is_imported(line: str) -> None:
         f'{line}\nr = {name}(model_name="work")\n# InferenceRequest'.encode()
     ).requests
     assert request.model == "work"
+
+
+def test_the_code_that_a_build_makes_later_is_not_missed(tmp_path: Path) -> None:
+    tensors = Signature((), (), max_batch=0)
+    lock = render_lock(Lock(2, "key", tensors, {"model.py": "0" * 64}))
+    assert found_in(tmp_path, ONE, BLS_CHECKS, {"m/model.lock": lock}) == []

@@ -14,9 +14,12 @@ from onnx_samples import identity
 
 from mmctl.lint.checker import check_repository
 from mmctl.lint.completion import completed, max_batch_known, sides_known
-from mmctl.lint.onnx.rules import ONNX_CHECKS
+from mmctl.lint.onnx.batches import ONNX_BATCH_CHECKS
+from mmctl.lint.onnx.tensors import ONNX_TENSOR_CHECKS
 from mmctl.lint.repository import Model
 from mmctl.triton.pbtxt import json_of_message
+
+CHECKS = (*ONNX_TENSOR_CHECKS, *ONNX_BATCH_CHECKS)
 
 pytest.importorskip("onnx")
 
@@ -45,7 +48,7 @@ def test_what_is_known_is_what_the_c_backend_made(
     files = {f"{case.name}/1/model.onnx": MODELS[name]()}
     texts = {f"{case.name}/config.pbtxt": case.text} if case.text is not None else {}
     read = repository(tmp_path, {**files, **texts})
-    errors = [f for f in check_repository(read, checks=ONNX_CHECKS) if f.severity == "error"]
+    errors = [f for f in check_repository(read, checks=CHECKS) if f.severity == "error"]
     made, known = read.models[case.name], ("input", "output", "max_batch_size")
     sides = dict(zip(known, (*sides_known(made), max_batch_known(made)), strict=True))
     if case.config is None:
@@ -94,7 +97,7 @@ def test_nearly_all_is_known_without_a_server(
         read = repository(tmp_path / f"{name}__{variant}", files)
         made = read.models["m"]
         if case.config is None:
-            found = [f for f in check_repository(read, checks=ONNX_CHECKS) if f.severity == "error"]
+            found = [f for f in check_repository(read, checks=CHECKS) if f.severity == "error"]
             tally["refused" if found else "open"] += 1
         else:
             known = all(sides_known(made)) and max_batch_known(made)

@@ -154,3 +154,86 @@ def test_what_is_no_file_is_a_finding_or_silent(tmp_path: Path, name: str) -> No
         path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
         make()
         check(tmp_path, target=TARGET)
+
+
+MANY = 5000
+LARGE: dict[str, dict[str, bytes]] = {
+    "one long number": {"config.pbtxt": b"max_batch_size: " + b"1" * 300_000 + b"x"},
+    "opening marks of templates": {"config.pbtxt": b'name: "' + b"{{${a{%" * 40_000 + b'"'},
+    "inputs without dims": {
+        "config.pbtxt": b'backend: "python"\n'
+        + b"".join(b'input { name: "x%d" data_type: TYPE_FP32 }\n' % n for n in range(MANY)),
+        "1/model.py": CODE.encode(),
+    },
+    "one name for all outputs": {
+        "config.pbtxt": b'backend: "python"\n'
+        + b'output { name: "y" data_type: TYPE_FP32 dims: [ 1 ] }\n' * MANY,
+        "1/model.py": CODE.encode(),
+    },
+    "entries of a map": {
+        "config.pbtxt": b'platform: "onnxruntime_onnx"\n'
+        + b"".join(
+            b'parameters { key: "p%d" value { string_value: "1" } }\n' % n for n in range(MANY)
+        )
+    },
+    "tensors that nobody writes": {
+        "config.pbtxt": b'platform: "ensemble"\nensemble_scheduling {\n'
+        + b"".join(
+            b'step { model_name: "m%d" model_version: -1 '
+            b'input_map { key: "x" value: "in_%dz" } output_map { key: "y" value: "out_%dz" } }\n'
+            % (n, n, n)
+            for n in range(1500)
+        )
+        + b"}",
+        "1/.gitkeep": b"",
+    },
+}
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("case", LARGE)
+def test_large_configs_are_judged_in_time(tmp_path: Path, case: str) -> None:
+    """Each took minutes where every finding was looked for from the beginning."""
+    for name, content in LARGE[case].items():
+        path = tmp_path / "models" / "m" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    findings = check(tmp_path / "models")
+    assert findings
+    assert all(len(finding.message) <= 2000 for finding in findings)
+
+
+DEEP = b"[" * 200_000
+NUMBER = b"1" * 5000
+ODD: dict[str, dict[str, bytes]] = {
+    "engine.json nested without end": {
+        "config.pbtxt": b'backend: "tensorrt"',
+        "1/model.plan": b"ftrt" + bytes(24),
+        "1/engine.json": DEEP,
+    },
+    "model.lock nested without end": {
+        "config.pbtxt": b'backend: "python"',
+        "model.lock": DEEP,
+    },
+    "thread count of thousands of digits": {
+        "config.pbtxt": b'backend: "onnxruntime" parameters { key: "intra_op_thread_count" '
+        b'value { string_value: "' + NUMBER + b'" } }'
+    },
+    "switch of thousands of digits": {
+        "config.pbtxt": b'backend: "onnxruntime" parameters { key: "execution_mode" '
+        b'value { string_value: "' + NUMBER + b'" } }'
+    },
+    "thousands of signs before a number": {
+        "config.pbtxt": b'backend: "python"',
+        "1/model.py": CODE.replace('"net"', "-" * 2000 + "1").encode(),
+    },
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_nothing_in_a_file_escapes_as_an_exception(tmp_path: Path, case: str) -> None:
+    for name, content in ODD[case].items():
+        path = tmp_path / "models" / "m" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    check(tmp_path / "models")

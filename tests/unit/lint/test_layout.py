@@ -325,3 +325,21 @@ def test_python_processes_that_fit(tmp_path: Path) -> None:
 
 def test_a_model_that_is_right(tmp_path: Path) -> None:
     assert found_in(tmp_path, model("x:FP32[4]", "y:FP32[4]", batch=4), LAYOUT_CHECKS) == []
+
+
+@pytest.mark.parametrize(
+    ("backend", "name"), [("python", "model.py"), ("onnxruntime", "model.onnx")]
+)
+def test_a_link_that_leads_nowhere_is_no_model_file(
+    tmp_path: Path, backend: str, name: str
+) -> None:
+    (tmp_path / "m/1").mkdir(parents=True)
+    (tmp_path / "m/1" / name).symlink_to("../../store/nowhere")
+    (line,) = found_in(tmp_path, f'backend: "{backend}"', LAYOUT_CHECKS, {})
+    assert line.startswith(f"error m/1:1 R005 version 1 of `m` has no model file `{name}`")
+
+
+def test_a_link_to_a_model_file_is_one(tmp_path: Path) -> None:
+    (tmp_path / "m/1").mkdir(parents=True)
+    (tmp_path / "m/1/model.py").symlink_to("../../store")
+    assert found_in(tmp_path, PYTHON, LAYOUT_CHECKS, {"store": ""}) == []

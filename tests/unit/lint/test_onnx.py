@@ -28,15 +28,16 @@ from onnx_samples import (
 
 from mmctl.diagnostics import Finding, Severity
 from mmctl.lint.checker import check_repository
+from mmctl.lint.onnx.batches import ONNX_BATCH_CHECKS
 from mmctl.lint.onnx.load import ONNX_LOAD_CHECKS
-from mmctl.lint.onnx.rules import ONNX_CHECKS
+from mmctl.lint.onnx.tensors import ONNX_TENSOR_CHECKS
 from mmctl.lint.repository import Target, read_repository
 from mmctl.triton.releases import parse_release
 
 pytest.importorskip("onnx")
 
 onnx_config = partial(model, backend="onnxruntime")
-CHECKS = (*ONNX_CHECKS, *ONNX_LOAD_CHECKS)
+CHECKS = (*ONNX_TENSOR_CHECKS, *ONNX_BATCH_CHECKS, *ONNX_LOAD_CHECKS)
 
 X = {"x": ("FLOAT", ["N", 4])}
 Y = {"y": ("FLOAT", ["N", 4])}

@@ -13,7 +13,8 @@ from onnx_completion_models import MODELS
 from onnx_samples import pbtxt
 
 from mmctl.diagnostics import Finding, Severity
-from mmctl.lint.onnx.rules import ONNX_CHECKS
+from mmctl.lint.onnx.batches import ONNX_BATCH_CHECKS
+from mmctl.lint.onnx.tensors import ONNX_TENSOR_CHECKS
 from mmctl.triton.onnx_backend import (
     LoadError,
     check_entries,
@@ -23,6 +24,8 @@ from mmctl.triton.onnx_backend import (
     model_tensor,
     read_config,
 )
+
+CHECKS = (*ONNX_TENSOR_CHECKS, *ONNX_BATCH_CHECKS)
 
 pytest.importorskip("onnx")
 
@@ -42,7 +45,7 @@ def test_random_configs_are_judged_as_by_the_backend(tmp_path: Path) -> None:
             config = random_config(draw, session)
             refused = refusal(config, session, name)
             files = {"m/1/model.onnx": make(), "m/config.pbtxt": pbtxt(config)}
-            findings = found(tmp_path / f"{name}{number}", files, ONNX_CHECKS)
+            findings = found(tmp_path / f"{name}{number}", files, CHECKS)
             errors = [f for f in findings if f.severity is Severity.ERROR and stops(f)]
             assert refused or not errors, (config, errors)
             missed += bool(refused and not errors)

@@ -195,6 +195,10 @@ def test_a_remark_is_no_placeholder() -> None:
     assert found("# ${a} {{ b }}\nname: 'x' # TYPE_#D") == []
 
 
+def test_a_remark_right_behind_a_value_is_no_placeholder() -> None:
+    assert found("max_batch_size: 8#rows\nbackend: 'python'#the code") == []
+
+
 def test_places_are_found_by_fields_numbers_and_keys() -> None:
     text = (
         "input [\n  { name: 'x'\n    dims: [ 1,\n 2 ] },\n  { name: 'y' }\n]\n"

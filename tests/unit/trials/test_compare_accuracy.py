@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from onnx_samples import identity
 
 from mmctl.exporters.accuracy.judge import Judged
 from mmctl.exporters.accuracy.metrics import Estimate
 from mmctl.trials.compare.accuracy import accuracy_of
 from mmctl.trials.compare.machine import cpu_flags, cpu_name
-from mmctl.trials.compare.sessions import profile
+from mmctl.trials.compare.sessions import open_on, profile
 from mmctl.trials.compare.table import Accuracy
 
 
@@ -30,6 +33,19 @@ def test_what_is_lost_on_labels_is_taken_off_the_score_of_fp32() -> None:
 def test_data_that_is_too_small_to_tell_stays_a_doubt() -> None:
     judged = Judged("cosine", "vector", Estimate(0.999, 0.99, 1, 7), 0.99)
     assert accuracy_of(judged).doubt == "7 held-out rows are too few to tell"
+
+
+@pytest.mark.filterwarnings("ignore:Specified provider")
+def test_what_quietly_runs_on_the_processor_is_not_taken_for_tensorrt(tmp_path: Path) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    if "TensorrtExecutionProvider" in runtime.get_available_providers():
+        pytest.skip("ONNX Runtime has TensorRT here")
+    path = tmp_path / "m.onnx"
+    path.write_bytes(identity())
+    row = {"x": np.ones((1, 4), np.float32)}
+    assert open_on("cpu", path, 1, row, 4).run(None, row)[0].shape == (1, 4)
+    with pytest.raises(RuntimeError, match="and the processor would take over"):
+        open_on("tensorrt", path, 1, row, 4)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from mmctl.errors import InputError
 from mmctl.lint.repository import Target, read_repository
 from mmctl.tensors import Array, Signature, TensorSpec, parse_type
 from mmctl.trials.runcheck.likeness import find_change, row_of
-from mmctl.trials.runcheck.model import Model, model_of, warm_ups_of
+from mmctl.trials.runcheck.model import Model, has_types, model_of, warm_ups_of
 from mmctl.trials.runcheck.outputs import find_faults, missing
 from mmctl.trials.runcheck.rows import Style, batch_sizes, made_up, made_up_row, own_values
 
@@ -172,3 +172,8 @@ def test_the_worst_output_is_told() -> None:
     assert change is not None
     assert (change.name, change.text) == ("b", "100 alone and 200 beside other rows")
     assert row_of({"y": np.zeros((2, 4)), "short": np.zeros((1, 4))}, 1).keys() == {"y"}
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("TYPE_FP32", True), (99, False)])
+def test_a_type_may_be_a_number_that_means_none(kind: str | int, expected: bool) -> None:
+    assert has_types({"output": [{"name": "y", "data_type": kind, "dims": ["4"]}]}) is expected

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from mmctl.errors import InputError, WorldError
+from mmctl.exporters.keys import require_libraries
 from mmctl.triton.providers import (
     PROVIDERS,
     Side,
@@ -63,6 +66,19 @@ def test_two_runtimes_in_one_folder_are_an_error() -> None:
     with pytest.raises(InputError, match="`onnxruntime` and `onnxruntime-gpu` are both") as caught:
         check_runtimes(["onnxruntime", "onnxruntime-gpu"])
     assert "pip uninstall onnxruntime onnxruntime-gpu" in (caught.value.hint or "")
+
+
+def test_two_runtimes_that_are_installed_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("onnxruntime", "onnxruntime-gpu"):
+        info = tmp_path / f"{name.replace('-', '_')}-1.31.1.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.31.1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert installed_runtimes() == ("onnxruntime", "onnxruntime-gpu")
+    with pytest.raises(InputError, match="which one runs is an accident"):
+        require_libraries([])
 
 
 def test_this_environment_has_one_at_most() -> None:

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mmctl.building.catalog import read_catalog
 from mmctl.building.compiled import find_mistakes, oldest_release
-from mmctl.diagnostics import Finding, Severity, nearest
+from mmctl.diagnostics import Finding, Severity, in_order, nearest
 from mmctl.errors import InputError, InvalidFiles
 from mmctl.lint.checker import check_repository
-from mmctl.lint.repository import Repository, Target, read_config, read_model, read_repository
+from mmctl.lint.repository import (
+    SOURCE,
+    Repository,
+    Target,
+    read_config,
+    read_model,
+    read_repository,
+)
 from mmctl.triton.releases import parse_release, parse_version
 from mmctl.triton.repository import CONFIG
 from mmctl.workspace import FILE, Workspace, find_workspace, read_workspace
 
 PIPELINE = "pipeline.yaml"
+
+OTHER_KINDS = (".json", ".lock", ".md", ".onnx", ".plan", ".pt", ".py", ".toml", ".yaml", ".yml")
+"""How the names of files end that are surely no config by another name."""
 
 Say = Callable[[str], None]
 
@@ -46,7 +57,7 @@ class Checked:
     """The findings of all subjects in order of place, and how much was looked at."""
 
     findings: tuple[Finding, ...]
-    subjects: tuple[Subject, ...] = field(default_factory=tuple)
+    subjects: tuple[Subject, ...] = ()
 
     @property
     def models(self) -> int:
@@ -72,11 +83,11 @@ def check(
 
 def check_paths(paths: Sequence[Path], target: Target, values: Mapping[str, str]) -> Checked:
     """Each path in turn; the same finding is told once. Raises InputError."""
-    subjects = [read_subject(path, target, values) for path in paths]
+    subjects = list(_distinct(read_subject(path, target, values) for path in paths))
     if not paths:
         subjects = [_workspace_subject(find_workspace(Path.cwd()), target, values)]
     found = [finding for subject in subjects for finding in _judge(subject)]
-    return Checked(tuple(sorted(dict.fromkeys(found), key=_place)), tuple(subjects))
+    return Checked(in_order(found), tuple(subjects))
 
 
 def check_workspace(
@@ -84,7 +95,7 @@ def check_workspace(
 ) -> Checked:
     """All models and pipelines of a workspace."""
     subject = _workspace_subject(workspace, target, values or {})
-    return Checked(tuple(sorted(dict.fromkeys(_judge(subject)), key=_place)), (subject,))
+    return Checked(in_order(_judge(subject)), (subject,))
 
 
 def refuse_mistakes(workspace: Workspace, models: Iterable[str], say: Say) -> None:
@@ -118,22 +129,53 @@ def target_of(workspace: Workspace, name: str) -> Target:
 
 def read_subject(path: Path, target: Target, values: Mapping[str, str]) -> Subject:
     """Raises InputError for what is neither repository, model, config nor pipeline."""
-    if not path.exists():
+    try:
+        there = path.exists()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    if not there:
         raise InputError(f"{path}: there is no such file or folder")
     if path.is_dir():
         return _folder_subject(path, target, values)
     if path.name == PIPELINE:
         return _pipeline_subject(path, target)
-    if path.name == CONFIG:
+    if path.name in (CONFIG, SOURCE):
         return _model_subject(path.parent, target, values)
+    if path.name == FILE:
+        return _folder_subject(path.parent, target, values)
+    if path.suffix in OTHER_KINDS:
+        raise InputError(
+            f"{path}: neither a {CONFIG} nor a {PIPELINE}",
+            hint="name a repository or a model's folder: what belongs to it is read too",
+        )
     return _config_subject(path, target, values)
 
 
+def _distinct(subjects: Iterable[Subject]) -> Iterator[Subject]:
+    """Each with what no earlier one has: who names a model twice wants it judged once."""
+    models: set[Path] = set()
+    pipelines: set[Path] = set()
+    for subject in subjects:
+        places = {n: subject.repository.models[n].path.resolve() for n in subject.models}
+        root = subject.workspace.pipelines if subject.workspace else Path()
+        yield replace(
+            subject,
+            models=tuple(n for n in subject.models if places[n] not in models),
+            pipelines=tuple(n for n in subject.pipelines if root / n not in pipelines),
+        )
+        models |= set(places.values())
+        pipelines |= {root / n for n in subject.pipelines}
+
+
 def _folder_subject(path: Path, target: Target, values: Mapping[str, str]) -> Subject:
-    if (path / FILE).is_file():
+    if os.path.isfile(path / FILE):
         return _workspace_subject(read_workspace(path.resolve()), target, values)
-    if (path / PIPELINE).is_file():
+    if os.path.isfile(path / PIPELINE):
         return _pipeline_subject(path / PIPELINE, target)
+    if _is_of_pipelines(path):
+        workspace = read_workspace(path.resolve().parent)
+        names = tuple(workspace.pipeline_names())
+        return Subject(Repository({}, target), workspace=workspace, pipelines=names)
     if _is_model(path):
         return _model_subject(path, target, values)
     repository, findings = read_repository(path, path.as_posix(), target, values)
@@ -143,6 +185,11 @@ def _folder_subject(path: Path, target: Target, values: Mapping[str, str]) -> Su
             hint="name a model repository: a folder with one folder for each model",
         )
     return Subject(repository, tuple(repository.models), findings=findings)
+
+
+def _is_of_pipelines(path: Path) -> bool:
+    """Whether it is the folder that holds the pipelines of a workspace."""
+    return (path.resolve().parent / FILE).is_file() and any(path.glob(f"*/{PIPELINE}"))
 
 
 def _is_model(path: Path) -> bool:
@@ -197,7 +244,3 @@ def _judge_pipelines(workspace: Workspace, names: Sequence[str]) -> tuple[Findin
         return find_mistakes(workspace, read_catalog(workspace), names)
     except InvalidFiles as error:
         return error.findings
-
-
-def _place(finding: Finding) -> tuple[str, int, int, str, str]:
-    return (finding.path, finding.line, finding.column, finding.code, finding.message)

@@ -12,8 +12,8 @@ import typer
 
 from mmctl.cli import context
 from mmctl.cli.render import as_json
-from mmctl.diagnostics import Finding, Rule, Severity, nearest
-from mmctl.errors import InputError
+from mmctl.diagnostics import Finding, Rule, Severity, in_order, nearest
+from mmctl.errors import InputError, InvalidFiles
 
 if TYPE_CHECKING:
     from mmctl.building.check import Checked, Subject
@@ -107,7 +107,14 @@ def _checked(paths: Sequence[Path], target: Target, values: dict[str, str]) -> C
 
     if paths:
         return check_paths(paths, target, values)
-    return check_workspace(context.workspace(), target, values)
+    try:
+        workspace = context.workspace()
+    except InvalidFiles:
+        raise
+    except InputError as error:
+        hint = "name what to check, `mmctl check REPOSITORY`, or pass `-C DIR` for a workspace"
+        raise InputError(error.message, hint=hint) from None
+    return check_workspace(workspace, target, values)
 
 
 def _target(name: str | None, triton: str | None, gpus: int | None) -> Target:
@@ -158,8 +165,7 @@ def _with_run(checked: Checked, samples: dict[str, Path]) -> Checked:
     # A run says with Triton's own words what was foreseen: once is enough.
     seen = {(finding.code, finding.path, finding.line) for finding in run}
     found = [f for f in checked.findings if (f.code, f.path, f.line) not in seen] + run
-    told = dict.fromkeys(sorted(found, key=lambda f: (f.path, f.line, f.column, f.code)))
-    return replace(checked, findings=tuple(told))
+    return replace(checked, findings=in_order(found))
 
 
 def _run_findings(subject: Subject, samples: dict[str, Path]) -> list[Finding]:

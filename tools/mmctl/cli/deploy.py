@@ -1,9 +1,11 @@
-"""`mmctl deploy`, `rollback`, `history`, `prune` and `status`: what a target serves, moved."""
+"""`mmctl deploy` and its sisters: what a target serves, moved, tried, taken back and told."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +15,7 @@ from mmctl.cli.render import as_json
 from mmctl.errors import InputError, Refused
 
 if TYPE_CHECKING:
+    from mmctl.deploy.comparison import Comparison
     from mmctl.deploy.deployment import Deployment, Place, Standing
     from mmctl.deploy.prune import Old
     from mmctl.deploy.state import Versions
@@ -33,6 +36,12 @@ def deploy(
     target: TargetName,
     names: Names = None,
     *,
+    canary: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHARE", help="Serve it beside the live one, for so many requests: `10%`."
+        ),
+    ] = None,
     dry_run: DryRun = False,
     yes: Yes = False,
     json: Json = False,
@@ -42,15 +51,49 @@ def deploy(
     Prints the plan, asks, and applies it: on a terminal it asks, elsewhere it wants --yes. New
     versions load beside the old ones, pipelines answer their golden requests before they take
     traffic, and whatever fails leaves the server as it was. Without names, what is not in the
-    workspace is taken out of service.
+    workspace is taken out of service. With --canary the live version goes on, and clients of mmctl
+    send a share of their requests to the new one, until `mmctl promote` or `mmctl rollback`.
     """
-    from mmctl.deploy.deployment import open_place, plan_forward
+    from mmctl.deploy.deployment import open_place, plan_beside, plan_forward
+
+    share = None if canary is None else parse_share(canary)
+    if share is not None and len(names or []) != 1:
+        raise InputError("`--canary` is for one model or pipeline", hint="name it")
+    workspace = context.workspace()
+    with open_place(workspace, target, context.say) as place:
+        if share is None:
+            deployment = plan_forward(place, names or [], context.say)
+        else:
+            deployment = plan_beside(place, (names or [])[0], share, context.say)
+        for finding in deployment.gathered.findings:
+            context.say(finding.text())
+        _carry_out(place, deployment, dry_run=dry_run, yes=yes, json=json)
+
+
+def parse_share(text: str) -> float:
+    """Percent, of which clients tell hundredths apart. Raises InputError."""
+    match = re.fullmatch(r"(\d{1,3}(?:\.\d{1,2})?) ?%", text)
+    if match is None or not 0 < (share := float(match[1])) <= 100:
+        raise InputError(
+            f"`--canary {text}`: not a share of the requests", hint="write `10%`, or `0.5%`"
+        )
+    return share
+
+
+def promote(
+    target: TargetName,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Whose canary.")] = None,
+    *,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """Make the candidate of a canary the live version."""
+    from mmctl.deploy.deployment import open_place, plan_promotion
 
     workspace = context.workspace()
     with open_place(workspace, target, context.say) as place:
-        deployment = plan_forward(place, names or [], context.say)
-        for finding in deployment.gathered.findings:
-            context.say(finding.text())
+        deployment = plan_promotion(place, [name] if name else [])
         _carry_out(place, deployment, dry_run=dry_run, yes=yes, json=json)
 
 
@@ -68,7 +111,10 @@ def rollback(
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Serve an earlier version again, as it was, with the versions that it calls."""
+    """Serve an earlier version again, as it was, with the versions that it calls.
+
+    While a canary stands, it takes that away, and nothing else.
+    """
     from mmctl.deploy.deployment import open_place, plan_back
 
     workspace = context.workspace()
@@ -117,18 +163,34 @@ def prune(
         print(as_json({"target": target, "removed": is_wanted, "versions": rows}))
 
 
-def status(target: TargetName = "embedded", *, json: Json = False) -> None:
-    """Which versions of what a target serves, and which it holds."""
+def status(
+    target: TargetName = "embedded",
+    *,
+    compare: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=0, help="Send N of the samples to a canary and to the live version."
+        ),
+    ] = 0,
+    json: Json = False,
+) -> None:
+    """Which versions of what a target serves, and which it holds; how a canary does."""
+    from mmctl.deploy.comparison import compare_canary
     from mmctl.deploy.deployment import open_place, standings
 
     with open_place(context.workspace(), target, context.say, alone=False) as place:
         rows = standings(place)
         torn = place.tree.read().torn
+        comparison = compare_canary(place, compare)
     if json:
         values = [_standing(row) for row in rows]
-        print(as_json({"target": target, "models": values, "cut_short": torn}))
+        canary = comparison and asdict(comparison)
+        answer = {"target": target, "models": values, "canary": canary, "cut_short": torn}
+        print(as_json(answer))
         return
     print("\n".join(render_standings(rows)))
+    if comparison is not None:
+        print("\n".join(("", *render_comparison(comparison))))
     if torn:
         context.say("the last deployment was cut short: run `mmctl deploy` again")
 
@@ -199,12 +261,31 @@ def render_standings(rows: Sequence[Standing]) -> list[str]:
         held = ", ".join(map(str, row.held))
         key = row.keys.get(max(row.live, default=0), "")[:12]
         table.append((row.model, _shown(row.live), row.state, held, key))
+    return [*_aligned(table), *(f"{row.model}: {row.reason}" for row in rows if row.reason)]
+
+
+def render_comparison(found: Comparison) -> list[str]:
+    """The live one and the candidate, side by side."""
+    canary = found.canary
+    table = [(canary.model, "requests", "failed", "mean")]
+    for name, counts in (("live", found.live), ("candidate", found.candidate)):
+        failed = f"{counts.failed / counts.requests:.1%}" if counts.requests else "-"
+        mean = "-" if counts.mean_ms is None else f"{counts.mean_ms:.2f} ms"
+        table.append((name, str(counts.requests), failed, mean))
+    head = f"canary: {canary.share:g} % of the requests for {canary.model} go to {canary.version}"
+    lines = [head, *_aligned(table)]
+    if (answers := found.answers) is not None:
+        lines.append(f"{answers.differing} of {answers.asked} answers differ")
+        lines += [answers.first] if answers.first else []
+    return lines
+
+
+def _aligned(table: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = [
+    return [
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in table
     ]
-    return lines + [f"{row.model}: {row.reason}" for row in rows if row.reason]
 
 
 def _standing(row: Standing) -> dict[str, object]:
@@ -220,7 +301,8 @@ def _standing(row: Standing) -> dict[str, object]:
 
 def render_line(line: Mapping[str, Any]) -> list[str]:
     """A deployment in a line, and one more for each model that it moved."""
-    what = " ".join((line["what"], *line["names"]))
+    share = [f"{line['share']:g}%"] if "share" in line else []
+    what = " ".join((line["what"], *line["names"], *share))
     head = f"{line['time']}  {what}: {line['outcome']}"
     if reason := line.get("reason"):
         head += f": {reason}"

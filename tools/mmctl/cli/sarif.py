@@ -6,6 +6,7 @@ Source: https://docs.oasis-open.org/sarif/sarif/v2.1.0/
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from urllib.parse import quote
 
@@ -47,13 +48,13 @@ def _rule(code: str, rule: Rule | None) -> dict[str, object]:
 def _result(finding: Finding, index: int) -> dict[str, object]:
     text = finding.message if finding.hint is None else f"{finding.message}\nhint: {finding.hint}"
     region = {"startLine": finding.line, "startColumn": finding.column}
-    uri = quote(finding.path, safe="/") or "."
+    uri = quote(os.fsencode(finding.path), safe="/") or "."
     if finding.path.startswith("/"):
         uri = f"file://{uri}"
     return {
         "ruleId": finding.code,
         "ruleIndex": index,
         "level": LEVELS[finding.severity],
-        "message": {"text": text},
+        "message": {"text": os.fsencode(text).decode(errors="replace")},
         "locations": [{"physicalLocation": {"artifactLocation": {"uri": uri}, "region": region}}],
     }

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol, Self
 
+from mmctl.client.canary import Canaries
 from mmctl.client.requests import readable, request_for
+from mmctl.client.status import NotServedError
 from mmctl.client.transport import AsyncCatalog, AsyncGrpcTransport, AsyncTransport
 from mmctl.errors import InferenceError, InputError
 from mmctl.inference import InferRequest, InferResponse
@@ -37,6 +39,7 @@ class AsyncClient:
     ) -> None:
         self._server = AsyncGrpcTransport(url, headers) if server is None else server
         self._signatures: dict[tuple[str, str], Signature] = {}
+        self._canaries = Canaries()
 
     async def __aenter__(self) -> Self:
         return self
@@ -56,6 +59,7 @@ class AsyncClient:
         version: str = "",
         timeout_s: float | None = None,
         request_id: str = "",
+        key: str | bytes = "",
         parameters: Mapping[str, str | int | bool] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> InferResponse:
@@ -75,7 +79,7 @@ class AsyncClient:
 
         request = await self._checked(model, version, make)
         try:
-            return readable(await self._server.infer(request, timeout_s))
+            return readable(await self._send(request, key, timeout_s))
         except InferenceError:
             self._signatures.pop((model, version), None)
             raise
@@ -85,6 +89,19 @@ class AsyncClient:
         signature = await self._server.signature(model, version)
         self._signatures[model, version] = signature
         return signature
+
+    async def _send(
+        self, request: InferRequest, key: str | bytes, timeout_s: float | None
+    ) -> InferResponse:
+        """To the candidate when it is one of its share. Where that is gone the live one answers."""
+        if self._canaries.asks(request):
+            self._canaries.learn(request.model, await self._server.share(request.model))
+        if (candidate := self._canaries.candidate_for(request, key)) is not None:
+            try:
+                return await self._server.infer(candidate, timeout_s)
+            except NotServedError:
+                self._canaries.learn(request.model, 0.0)
+        return await self._server.infer(request, timeout_s)
 
     async def _checked(
         self, model: str, version: str, make: Callable[[Signature], InferRequest]

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol, Self
 
+from mmctl.client.canary import Canaries
 from mmctl.client.requests import readable, request_for
+from mmctl.client.status import NotServedError
 from mmctl.client.transport import Catalog, GrpcTransport, Transport
 from mmctl.errors import InferenceError, InputError
 from mmctl.inference import InferRequest, InferResponse
@@ -38,6 +40,7 @@ class Client:
     ) -> None:
         self._server = GrpcTransport(url, headers) if server is None else server
         self._signatures: dict[tuple[str, str], Signature] = {}
+        self._canaries = Canaries()
 
     def __enter__(self) -> Self:
         return self
@@ -57,6 +60,7 @@ class Client:
         version: str = "",
         timeout_s: float | None = None,
         request_id: str = "",
+        key: str | bytes = "",
         parameters: Mapping[str, str | int | bool] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> InferResponse:
@@ -64,6 +68,9 @@ class Client:
 
         What is safe is cast, what would lose is refused, a missing batch axis is added. Texts of
         the answer are str, or bytes where they are not UTF-8; arrays have Triton's shapes.
+        While a canary of the model stands, its candidate answers for a share of the keys, and is
+        the `model` of the answer: `key`, else the request's id, else its inputs. A `version` turns
+        that off.
         Raises InputError for values that do not fit, InferenceError with Triton's text, WorldError
         when no answer comes (within `timeout_s`).
         """
@@ -82,7 +89,7 @@ class Client:
 
         request = self._checked(model, version, make)
         try:
-            return readable(self._server.infer(request, timeout_s))
+            return readable(self._send(request, key, timeout_s))
         except InferenceError:
             self._signatures.pop((model, version), None)  # perhaps it was reloaded: ask again
             raise
@@ -92,6 +99,19 @@ class Client:
         signature = self._server.signature(model, version)
         self._signatures[model, version] = signature
         return signature
+
+    def _send(
+        self, request: InferRequest, key: str | bytes, timeout_s: float | None
+    ) -> InferResponse:
+        """To the candidate when it is one of its share. Where that is gone the live one answers."""
+        if self._canaries.asks(request):
+            self._canaries.learn(request.model, self._server.share(request.model))
+        if (candidate := self._canaries.candidate_for(request, key)) is not None:
+            try:
+                return self._server.infer(candidate, timeout_s)
+            except NotServedError:
+                self._canaries.learn(request.model, 0.0)
+        return self._server.infer(request, timeout_s)
 
     def _checked(
         self, model: str, version: str, make: Callable[[Signature], InferRequest]

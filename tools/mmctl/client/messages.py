@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from mmctl.client.status import IndexEntry
+from mmctl.client.status import Counts, IndexEntry
 from mmctl.client.wire import decode, encode, encoded_size
 from mmctl.errors import InferenceError, InputError
 from mmctl.inference import InferRequest, InferResponse
 from mmctl.tensors import DType, Signature, TensorSpec, TensorType, dtype_from_triton, dtype_of
+from mmctl.triton.repository import CANARY
 
 MAX_MESSAGE_BYTES = 2**31 - 1
 _BESIDE_TENSORS_BYTES = 64 * 1024  # names, shapes and parameters
@@ -79,6 +80,24 @@ def _spec_of(tensor: Any) -> TensorSpec:
 def entries_of(message: Any) -> tuple[IndexEntry, ...]:
     """Of a RepositoryIndexResponse."""
     return tuple(IndexEntry(m.name, m.version, m.state, m.reason) for m in message.models)
+
+
+def share_of(config: Any) -> float:
+    """Of a ModelConfig: how many percent of the requests this candidate takes; 0 for none."""
+    try:
+        return float(config.parameters[CANARY].string_value) if CANARY in config.parameters else 0.0
+    except ValueError:
+        return 0.0
+
+
+def counts_of(message: Any) -> Counts:
+    """Of a ModelStatisticsResponse: all of its versions together."""
+    stats = [m.inference_stats for m in message.model_stats]
+    return Counts(
+        sum(s.success.count + s.fail.count for s in stats),
+        sum(s.fail.count for s in stats),
+        sum(s.success.ns for s in stats),
+    )
 
 
 def loaded_of(message: Any) -> tuple[IndexEntry, ...]:

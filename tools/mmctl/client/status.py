@@ -21,7 +21,11 @@ class Failure:
     timeout_s: float | None = None
 
 
-class NotFoundError(InferenceError):
+class NotServedError(InferenceError):
+    """Triton does not answer for this model or version now."""
+
+
+class NotFoundError(NotServedError):
     """Triton does not serve this model or version."""
 
 
@@ -33,6 +37,32 @@ class IndexEntry:
     version: str = ""
     state: str = ""
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a server has counted of a model since it was loaded. `requests` has those that failed,
+    `total_ns` is the time of all that did not.
+    """
+
+    requests: int = 0
+    failed: int = 0
+    total_ns: int = 0
+
+    @property
+    def mean_ms(self) -> float | None:
+        answered = self.requests - self.failed
+        return self.total_ns / answered / 1e6 if answered else None
+
+    def since(self, earlier: Counts) -> Counts:
+        """What came after `earlier`; a server that counts less than then has begun anew."""
+        if self.requests < earlier.requests:
+            return self
+        return Counts(
+            self.requests - earlier.requests,
+            self.failed - earlier.failed,
+            self.total_ns - earlier.total_ns,
+        )
 
 
 def error_of(failure: Failure) -> WorldError:
@@ -82,7 +112,7 @@ def _not_found(failure: Failure) -> WorldError:
 def _unavailable(failure: Failure) -> WorldError:
     """Triton says UNAVAILABLE for a full queue, gRPC says it when nobody is there."""
     if not _NOBODY_THERE.search(failure.details):
-        return _answered(failure)
+        return NotServedError(f"{failure.where}: {failure.details}")
     return WorldError(
         f"{failure.address}: no Triton answers: {failure.details}",
         hint="start one with `mmctl serve`, or check the address: the port must be the one of "

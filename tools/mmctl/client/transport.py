@@ -12,22 +12,27 @@ from typing import Any, Protocol, Self
 
 from mmctl.client.messages import (
     MAX_MESSAGE_BYTES,
+    counts_of,
     entries_of,
     loaded_of,
     request_message,
     response_of,
+    share_of,
     signature_of,
 )
-from mmctl.client.status import Failure, IndexEntry, NotFoundError, error_of, unknown_model
+from mmctl.client.status import Counts, Failure, IndexEntry, NotFoundError, error_of, unknown_model
 from mmctl.errors import InferenceError, InputError, MmctlError, WorldError
 from mmctl.inference import InferRequest, InferResponse
 from mmctl.tensors import Signature
+from mmctl.triton.repository import NEXT
 
 _OPTIONS = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_reconnect_backoff_ms", 1000),  # a restarted server is found again soon
 )
+_ASIDE_S = 2.0
+"""A question beside the request must not hold it up for longer."""
 
 
 class Transport(Protocol):
@@ -53,11 +58,19 @@ class Catalog(Protocol):
         """Raises InputError, with the nearest name, for a model the server does not have."""
         ...
 
+    def share(self, model: str) -> float:
+        """How many percent of the requests its candidate takes; 0 when it has none, or the server
+        does not say.
+        """
+        ...
+
 
 class AsyncCatalog(Protocol):
     """The same for asyncio."""
 
     async def signature(self, model: str, version: str = "") -> Signature: ...
+
+    async def share(self, model: str) -> float: ...
 
 
 class GrpcTransport:
@@ -115,6 +128,19 @@ class GrpcTransport:
         except NotFoundError as error:
             raise self._explain(error, model, version) from error
         return signature_of(answer.config)
+
+    def share(self, model: str) -> float:
+        message = _pb().ModelConfigRequest(name=model + NEXT)
+        try:
+            answer = self._send(self._stub.ModelConfig, message, model + NEXT, timeout_s=_ASIDE_S)
+        except WorldError:
+            return 0.0
+        return share_of(answer.config)
+
+    def counts(self, model: str) -> Counts:
+        """Raises InferenceError for a model that is not served."""
+        message = _pb().ModelStatisticsRequest(name=model)
+        return counts_of(self._send(self._stub.ModelStatistics, message, _name_of(model, "")))
 
     def ready(self) -> bool:
         """Whether the server says so. Raises WorldError when there is none."""
@@ -196,6 +222,15 @@ class AsyncGrpcTransport:
         except NotFoundError as error:
             raise await self._explain(error, model, version) from error
         return signature_of(answer.config)
+
+    async def share(self, model: str) -> float:
+        message = _pb().ModelConfigRequest(name=model + NEXT)
+        call = self._stub.ModelConfig
+        try:
+            answer = await self._send(call, message, model + NEXT, timeout_s=_ASIDE_S)
+        except WorldError:
+            return 0.0
+        return share_of(answer.config)
 
     async def _explain(self, error: MmctlError, model: str, version: str) -> MmctlError:
         pb, stub = _pb(), self._stub

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from mmctl.client.samples import Sample
-from mmctl.deploy.state import NEXT, Versions
+from mmctl.deploy.state import Versions
 from mmctl.deploy.steps import Copy, Load, Plan, Remove, Step, Try
 from mmctl.deploy.target import Server, Tree, state_of
 from mmctl.errors import InferenceError, MmctlError, Refused, WorldError
 from mmctl.server.log import tidy
+from mmctl.triton.repository import NEXT
 
 Say = Callable[[str], None]
 Seam = Callable[[str], None]
@@ -27,6 +28,7 @@ SETTLE_S = 5.0
 """Triton may need so long to unload what a load has replaced."""
 REVIVE_S = 120.0
 POLL_S = 0.05
+ANSWERING = ("READY", "UNLOADING")
 
 
 class Vanished(WorldError):
@@ -94,6 +96,7 @@ def _do(step: Step, target: Target, golden: Mapping[str, Sequence[Sample]], seam
             _try(step, server, golden[step.pipeline])
         case Remove():
             server.unload(step.model)
+            _await_gone(server, step.model)
             seam(f"unloaded {step.model}")
             (tree.keep if step.keep else tree.erase)(step.model)
         case _:
@@ -128,6 +131,15 @@ def _await_ready(server: Server, ready: Mapping[str, Versions]) -> None:
     while wrong := _not_ready(server, ready):
         if time.monotonic() > deadline:
             raise Refused("; ".join(wrong.values()))
+        time.sleep(POLL_S)
+
+
+def _await_gone(server: Server, model: str) -> None:
+    """What it is still asked it answers first, and for that it needs what it calls."""
+    deadline = time.monotonic() + SETTLE_S
+    while any(e.model == model and e.state in ANSWERING for e in server.index()):
+        if time.monotonic() > deadline:
+            break
         time.sleep(POLL_S)
 
 

@@ -6,29 +6,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from mmctl.building.check import target_of
 from mmctl.building.compiled import oldest_release
+from mmctl.client.status import Counts
 from mmctl.deploy.apply import Seam, Target, apply
-from mmctl.deploy.gather import Gathered, gather, gather_back
+from mmctl.deploy.canary import plan_canary, plan_without, refuse_beside, standing, the_canary
+from mmctl.deploy.gather import Gathered, gather, gather_back, gather_candidate
 from mmctl.deploy.ledger import What, entry, outcome_of
+from mmctl.deploy.object_tree import ObjectTree
 from mmctl.deploy.plan import plan_deploy
 from mmctl.deploy.prune import Old
 from mmctl.deploy.servers import GrpcServer, embedded_server
-from mmctl.deploy.state import NEXT, TreeState, calls_of
+from mmctl.deploy.state import TreeState, calls_of
 from mmctl.deploy.steps import Move, Plan
-from mmctl.deploy.target import Server, state_of
-from mmctl.deploy.tree import LocalTree, lock_path
+from mmctl.deploy.store import Store, is_url, read_url
+from mmctl.deploy.target import Server, Tree, state_of
+from mmctl.deploy.tree import LocalTree
 from mmctl.diagnostics import nearest
-from mmctl.errors import InputError, Refused
-from mmctl.files import exclusive
+from mmctl.errors import InputError, Refused, WorldError
 from mmctl.lint.repository import Target as JudgedFor
 from mmctl.server.info import EMBEDDED
 from mmctl.server.runtime import precompile, read_runtime, runtime_root
 from mmctl.serving.session import connect
+from mmctl.triton.repository import NEXT
 from mmctl.workspace import Workspace
 
 Say = Callable[[str], None]
@@ -40,7 +44,7 @@ class Place:
 
     name: str
     workspace: Workspace
-    tree: LocalTree
+    tree: Tree
     server: Server
 
 
@@ -73,15 +77,15 @@ def open_place(
 
 
 @contextmanager
-def open_tree(workspace: Workspace, target: str, say: Say) -> Iterator[LocalTree]:
+def open_tree(workspace: Workspace, target: str, say: Say) -> Iterator[Tree]:
     """The tree of a target alone, whether or not its server runs. Raises InputError."""
     tree = tree_of(workspace, target)
     with _alone(tree, target, say):
         yield tree
 
 
-def tree_of(workspace: Workspace, target: str) -> LocalTree:
-    """Raises InputError for a target that is not known, or whose tree is not on this machine."""
+def tree_of(workspace: Workspace, target: str) -> Tree:
+    """Raises InputError for a target that is not known, or whose tree is nowhere."""
     if target == EMBEDDED:
         return LocalTree(workspace.served(EMBEDDED), _precompiler(workspace))
     known = workspace.targets.get(target)
@@ -95,20 +99,18 @@ def tree_of(workspace: Workspace, target: str) -> LocalTree:
             f"target `{target}` has no `repository`: mmctl does not know where its Triton reads",
             hint="add the folder that it serves, as this machine sees it, in mmctl.yaml",
         )
-    if "://" in known.repository:
-        raise InputError(
-            f"target `{target}`: `{known.repository}` is no folder of this machine",
-            hint="mount it, and name the folder",
-        )
+    if is_url(known.repository):
+        address = read_url(known.repository, where=f"target `{target}`")
+        return ObjectTree(Store(address), address.place, workspace.served(f"{target}.lock"))
     root = workspace.root / known.repository
     if not root.is_dir():
         raise InputError(f"target `{target}`: {root} is no folder", hint="make it, or mount it")
     return LocalTree(root)
 
 
-def _alone(tree: LocalTree, target: str, say: Say) -> AbstractContextManager[None]:
+def _alone(tree: Tree, target: str, say: Say) -> AbstractContextManager[None]:
     waiting = f"waiting for another deployment to `{target}`"
-    return exclusive(lock_path(tree.root), lambda: say(waiting))
+    return tree.alone(lambda: say(waiting))
 
 
 def _precompiler(workspace: Workspace) -> Callable[[Sequence[Path]], None]:
@@ -133,10 +135,33 @@ def plan_forward(place: Place, names: Sequence[str], say: Say) -> Deployment:
     """To what the workspace has built of `names`; empty means everything, and that nothing else
     shall be served. Raises InputError, InvalidFiles, Refused, WorldError.
     """
+    tree = place.tree.read()
+    refuse_beside(standing(tree))
     gathered = gather(place.workspace, names, _judged_for(place), say)
-    tree, server = place.tree.read(), state_of(place.server.index())
+    server = state_of(place.server.index())
     plan = plan_deploy(gathered.wanted, tree, server, whole=not names)
     return Deployment("deploy", tuple(names), plan, gathered, tree.torn)
+
+
+def plan_beside(place: Place, name: str, share: float, say: Say) -> Deployment:
+    """To a canary of what the workspace has built of `name`, beside the live one, for `share`
+    percent of the requests. Raises as `plan_forward`.
+    """
+    gathered = gather(place.workspace, [name], _judged_for(place), say)
+    tree, server = place.tree.read(), state_of(place.server.index())
+    plan = plan_canary(gathered.wanted, name, share, tree, server)
+    return Deployment("canary", (name,), plan, gathered, tree.torn)
+
+
+def plan_promotion(place: Place, names: Sequence[str]) -> Deployment:
+    """The candidate of the canary that stands becomes the live one. Raises InputError, Refused,
+    WorldError.
+    """
+    tree, server = place.tree.read(), state_of(place.server.index())
+    canary = the_canary(tree, names)
+    gathered = gather_candidate(place.tree, tree, canary.model)
+    plan = plan_deploy(gathered.wanted, tree, server, trial=False)
+    return Deployment("promote", (canary.model,), plan, gathered, tree.torn)
 
 
 def _judged_for(place: Place) -> JudgedFor:
@@ -149,9 +174,16 @@ def _judged_for(place: Place) -> JudgedFor:
 def plan_back(place: Place, names: Sequence[str], to: int | None) -> Deployment:
     """To the version that each of `names` had before, or to version `to` of the one that is named.
 
-    Without names: all that the last deployment moved. Raises InputError, Refused, WorldError.
+    Without names: all that the last deployment moved. While a canary stands that is what goes.
+    Raises InputError, Refused, WorldError.
     """
     tree, server = place.tree.read(), state_of(place.server.index())
+    if standing(tree) is not None:
+        canary = the_canary(tree, names)
+        if to is not None:
+            refuse_beside(canary)
+        plan = plan_without(tree, server)
+        return Deployment("undo", (canary.model,), plan, Gathered((), {}), tree.torn)
     versions = _earlier(place.tree.ledger(), tree, names, to)
     gathered = gather_back(place.tree, tree, versions)
     plan = plan_deploy(gathered.wanted, tree, server, trial=False)
@@ -176,7 +208,8 @@ def _earlier(
 def _moved_last(lines: Sequence[Mapping[str, Any]], tree: TreeState) -> list[str]:
     """What the last deployment moved and nobody calls; the rest follows from that."""
     for line in reversed(lines):
-        moved = [name for name, (was, _) in line.get("models", {}).items() if was]
+        rows = line.get("models", {}).items()
+        moved = [name for name, (was, _) in rows if was and not name.endswith(NEXT)]
         if line.get("outcome") == "done" and moved:
             called = {
                 callee
@@ -192,8 +225,8 @@ def _before(lines: Sequence[Mapping[str, Any]], tree: TreeState, name: str) -> i
     live = tree.models[name].live
     for line in reversed(lines):
         was, will = line.get("models", {}).get(name, ((), ()))
-        is_deploy = line.get("what") == "deploy" and line.get("outcome") in ("begun", "done")
-        if is_deploy and was and tuple(will) == live:
+        is_forward = line.get("what") in ("deploy", "promote")
+        if is_forward and line.get("outcome") in ("begun", "done") and was and tuple(will) == live:
             return int(max(was))
     older = [version for version in tree.models[name].versions if version < max(live, default=0)]
     if not older:
@@ -212,10 +245,10 @@ def carry_out(
 ) -> None:
     """Apply the plan, and write down what came of it. Raises what `apply` raises."""
 
-    def log(outcome: Any, reason: str = "") -> None:
+    def log(outcome: Any, reason: str = "", beside: Mapping[str, Any] | None = None) -> None:
         plan, names = deployment.plan, deployment.names
         line = entry(deployment.what, plan.moves, outcome, names=names, reason=reason)
-        place.tree.log(line)
+        place.tree.log({**line, **(beside or {})})
 
     # The line says what the numbers stand for, and that the tree is what was deployed, even when
     # this process does not live to write the next one.
@@ -231,10 +264,28 @@ def carry_out(
     except BaseException as error:
         log(outcome_of(error), str(error))
         raise
-    log("done")
+    log("done", beside=_beginning(place) if deployment.what == "canary" else None)
 
 
-def prune(tree: LocalTree, old: Sequence[Old]) -> None:
+def _beginning(place: Place) -> dict[str, Any]:
+    """What the ledger has of a canary that begins: its share, and what the live one has counted by
+    now, for the candidate has counted nothing yet.
+    """
+    canary = standing(place.tree.read())
+    if canary is None:
+        return {}
+    return {"share": canary.share, "counts": asdict(counts_of(place.server, canary.model))}
+
+
+def counts_of(server: Server, model: str) -> Counts:
+    """Nothing for a model that is not served, and by a server that does not tell."""
+    try:
+        return server.counts(model)
+    except WorldError:
+        return Counts()
+
+
+def prune(tree: Tree, old: Sequence[Old]) -> None:
     """Remove versions that nothing needs, and write down which."""
     state = tree.read()
     for item in old:

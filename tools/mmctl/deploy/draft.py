@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from mmctl.deploy.state import (
-    NEXT,
     Files,
     HeldModel,
     ServerState,
@@ -19,11 +18,12 @@ from mmctl.deploy.state import (
     is_ensemble,
     is_plan,
     settle,
+    with_share,
 )
 from mmctl.deploy.steps import Copy, Load, Move, Plan, Remove, Step, Try, Why
 from mmctl.errors import Refused
 from mmctl.triton.pbtxt import pin_config
-from mmctl.triton.repository import CONFIG
+from mmctl.triton.repository import CONFIG, NEXT
 from mmctl.triton.sharing import share_config
 
 
@@ -60,17 +60,24 @@ class Draft:
         if self._torn:
             for name in callees_first(self.now):
                 model = self.now[name]
-                if model.files and not (name.endswith(NEXT) and not self.pinned(name)):
+                if model.files and not self._is_spent(name):
                     needed = self.pinned(name) | self._ready.get(name, set())
                     live = tuple(v for v in model.live if v in needed) or model.live
                     self._load(name, _with_policy(model.files, live), live, "resume")
         self.sweep()
 
-    def sweep(self) -> None:
-        """Remove candidates that nobody calls, callers first."""
+    def sweep(self, *, canary: bool = False) -> None:
+        """Remove candidates that nobody calls, callers first; with `canary` those, too, that take
+        a share of the requests.
+        """
         for name in reversed(callees_first(self.now)):
-            if name.endswith(NEXT) and not self.pinned(name):
+            if self._is_spent(name) or (canary and self.now[name].share):
                 self.remove(name, keep=False)
+
+    def _is_spent(self, name: str) -> bool:
+        """Whether it is a candidate that nobody calls, neither a model nor a client."""
+        is_candidate = name.endswith(NEXT) and not self.now[name].share
+        return is_candidate and not self.pinned(name)
 
     def leave(self, names: Iterable[str]) -> None:
         """Remove those of `names`, callers first, that nobody calls who stays."""
@@ -124,8 +131,17 @@ class Draft:
         self.now[name] = HeldModel(versions, there.files)
 
     def candidate(
-        self, wanted: Wanted, stand_ins: Sequence[str], *, is_tried: bool, stays: bool
+        self,
+        wanted: Wanted,
+        stand_ins: Sequence[str],
+        *,
+        is_tried: bool,
+        stays: bool,
+        share: float = 0.0,
     ) -> None:
+        """Load a model under the name of its candidate, and try it there before it takes a `share`
+        of the requests.
+        """
         name = wanted.name + NEXT
         if others := self.pinned(name) - {wanted.version}:
             raise Refused(
@@ -136,9 +152,13 @@ class Draft:
         self.copy(wanted, name)
         live = (wanted.version,)
         files = settle(wanted, wanted.files, live, name=name, stand_ins=stand_ins)
-        self._load(name, files, live, "candidate")
-        if is_tried:
-            self.steps.append(Try(wanted.name, wanted.samples))
+        there = with_share(self.now[name].files, 0)
+        if self._torn or not (there and _same_files(there, files) and self._is_ready(name, live)):
+            self._load(name, files, live, "candidate")
+            if is_tried:
+                self.steps.append(Try(wanted.name, wanted.samples))
+        if share and self.now[name].share != share:
+            self._load(name, with_share(files, share), live, "canary")
         if not stays and not self.pinned(name):
             self.remove(name, keep=False)
 
@@ -163,12 +183,12 @@ class Draft:
         self._loaded = self._bytes_loaded()
 
     def plan(self, tree: TreeState, wanted: Iterable[Wanted], warnings: Sequence[str]) -> Plan:
-        names = {w.name for w in wanted} | set(tree.models)
+        names = {w.name for w in wanted} | set(tree.models) | set(self.now)
         before = {name: model.live for name, model in tree.models.items()}
         moves = {
             name: Move(was, will, self._keys(name, will))
             for name in sorted(names)
-            if (was := before.get(name, ())) != (will := self.live(name)) and NEXT not in name
+            if (was := before.get(name, ())) != (will := self.live(name))
         }
         return Plan(tuple(self.steps), moves, tuple(warnings), self._most - self._begin)
 
@@ -205,7 +225,10 @@ class Draft:
         """Whether a model is served with these files already, and ready."""
         there = self.now.get(name, HeldModel({}))
         is_same = there.live == live and _same_files(there.files, files)
-        return is_same and self._ready.get(name) == {*live}
+        return is_same and self._is_ready(name, live)
+
+    def _is_ready(self, name: str, live: Versions) -> bool:
+        return self._ready.get(name) == {*live}
 
     def _is_moved(self, there: HeldModel, files: Files, version: int) -> bool:
         """Whether a version is loaded anew: it is new, or what it is loaded with has changed."""

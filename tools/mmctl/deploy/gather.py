@@ -12,8 +12,9 @@ from mmctl.building.compiled import PlannedPipeline, plan_pipelines
 from mmctl.building.merged import only_merged
 from mmctl.building.served import extra_files
 from mmctl.client.samples import Sample, read_samples
-from mmctl.deploy.state import PLAN, TreeState, Wanted, config_of, is_config
-from mmctl.deploy.tree import VERSION, LocalTree, read_held
+from mmctl.deploy.state import PLAN, TreeState, Wanted, calls_of, config_of, is_config, with_share
+from mmctl.deploy.target import Tree
+from mmctl.deploy.tree import VERSION, read_held
 from mmctl.diagnostics import Finding, Severity, nearest
 from mmctl.errors import InputError, InvalidFiles, Refused
 from mmctl.exporters.keys import build_key
@@ -21,7 +22,7 @@ from mmctl.lint.checker import check_repository
 from mmctl.lint.repository import Target, read_repository
 from mmctl.serving.servable import without_images
 from mmctl.triton.pbtxt import parse_config
-from mmctl.triton.repository import CONFIG, is_foreign, read_build_key, read_lock
+from mmctl.triton.repository import CONFIG, NEXT, is_foreign, read_build_key, read_lock
 from mmctl.workspace import Workspace
 
 Say = Callable[[str], None]
@@ -158,7 +159,7 @@ def _judge(workspace: Workspace, names: Sequence[str], target: Target) -> tuple[
     return tuple(f for f in findings if f.severity is Severity.WARNING)
 
 
-def gather_back(tree: LocalTree, state: TreeState, versions: Mapping[str, int]) -> Gathered:
+def gather_back(tree: Tree, state: TreeState, versions: Mapping[str, int]) -> Gathered:
     """The models of `versions` as they were served then, and the versions that they call.
 
     Raises InputError for what the target never had, Refused for what it has no more.
@@ -192,15 +193,36 @@ def gather_back(tree: LocalTree, state: TreeState, versions: Mapping[str, int]) 
     return Gathered(_callees_first(found), {})
 
 
-def _as_it_was(tree: LocalTree, name: str, version: int, state: TreeState) -> Wanted:
+def gather_candidate(tree: Tree, state: TreeState, name: str) -> Gathered:
+    """The candidate of a model, and those that stand in for what it calls, as they are served."""
+    found: dict[str, Wanted] = {}
+
+    def visit(candidate: str) -> None:
+        model = state.models[candidate]
+        version = max(model.live)
+        calls = dict(calls_of(model.files, model.live))
+        for callee in calls:
+            if callee.endswith(NEXT) and callee in state.models:
+                visit(callee)
+        pins = {callee.removesuffix(NEXT): pin for callee, pin in calls.items()}
+        held = replace(model.versions[version], calls=pins)
+        files = with_share(model.files, 0)
+        source = tree.source_of(candidate, version)
+        own = candidate.removesuffix(NEXT)
+        found[own] = Wanted(own, version, held, files, source)
+
+    visit(name + NEXT)
+    return Gathered(_callees_first(found), {})
+
+
+def _as_it_was(tree: Tree, name: str, version: int, state: TreeState) -> Wanted:
     model = state.models[name]
     held = model.versions[version]
     files = {path: text for path, text in model.files.items() if _is_setting(path)}
     if held.config:
         files[CONFIG] = held.config.encode()
-    source = tree.place_of(name, version)
-    if (plan := source / PLAN).is_file():
-        files[f"{version}/{PLAN}"] = plan.read_bytes()
+    if plan := tree.plan_of(name, version):
+        files[f"{version}/{PLAN}"] = plan
     if CONFIG not in files:
         raise Refused(
             f"`{name}`: nothing says how version {version} was served",
@@ -209,7 +231,7 @@ def _as_it_was(tree: LocalTree, name: str, version: int, state: TreeState) -> Wa
     now = {n: max(m.live) for n, m in state.models.items() if m.live}
     own = {step.model: now[step.model] for step in config_of(files).steps if step.model in now}
     held = replace(held, calls={**own, **held.calls})
-    return Wanted(name, version, held, files, str(source))
+    return Wanted(name, version, held, files, tree.source_of(name, version))
 
 
 def _is_setting(path: str) -> bool:

@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 from mmctl.deploy.steps import Move
 from mmctl.errors import MmctlError
+from mmctl.triton.repository import NEXT
 
 SCHEMA = 1
-What = Literal["deploy", "rollback", "prune", "rebuild"]
+What = Literal["deploy", "canary", "promote", "undo", "rollback", "prune", "rebuild"]
 Outcome = Literal["begun", "done", "refused", "failed", "interrupted"]
 
 
@@ -42,12 +43,14 @@ def entry(
 
 
 def keys_of(entries: Iterable[Mapping[str, Any]]) -> dict[str, dict[int, str]]:
-    """The build key that each number was used for, by model: the first one counts."""
+    """The build key that each number was used for, by model: the first one counts. A candidate's
+    is that of its model.
+    """
     found: dict[str, dict[int, str]] = {}
     for line in entries:
         for name, keys in line.get("keys", {}).items():
             for version, key in keys.items():
-                found.setdefault(name, {}).setdefault(int(version), key)
+                found.setdefault(name.removesuffix(NEXT), {}).setdefault(int(version), key)
     return found
 
 

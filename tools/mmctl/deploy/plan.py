@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from mmctl.deploy.draft import Draft, called_by, callees_first
 from mmctl.deploy.state import (
-    NEXT,
     HeldModel,
     ServerState,
     TreeState,
@@ -22,6 +21,7 @@ from mmctl.deploy.state import (
 )
 from mmctl.deploy.steps import Plan
 from mmctl.errors import Refused
+from mmctl.triton.repository import NEXT
 
 
 def plan_deploy(
@@ -32,7 +32,7 @@ def plan_deploy(
     whole: bool = False,
     trial: bool = True,
 ) -> Plan:
-    """Steps that bring a target to `wanted`, callees first; none when it is there.
+    """Steps that bring a target to `wanted`, callees first; none when it is there. A canary ends.
 
     `whole`: what the target serves beside `wanted` goes. `trial`: pipelines answer their golden
     requests first. Raises Refused when a number is taken by another content, or when versions
@@ -51,7 +51,7 @@ def plan_deploy(
     for w in reversed(changing):
         if draft.differs(w, finals[w.name]):
             draft.serve(w, finals[w.name], [])
-    draft.sweep()
+    draft.sweep(canary=True)
     return draft.plan(tree, wanted, warnings)
 
 

@@ -6,15 +6,16 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from mmctl.client import Client
+from mmctl.client.requests import readable, request_for
 from mmctl.client.samples import Sample, compare, naming
-from mmctl.client.status import IndexEntry
+from mmctl.client.status import Counts, IndexEntry
 from mmctl.client.transport import GrpcTransport
 from mmctl.errors import InferenceError, InputError
 from mmctl.server.access import grpc_headers
 from mmctl.server.detach import serve_detached
 from mmctl.server.info import EMBEDDED, ServerInfo, log_path, read_server
 from mmctl.server.log import find_reason
+from mmctl.tensors import Array
 from mmctl.workspace import Workspace
 
 Say = Callable[[str], None]
@@ -42,11 +43,17 @@ class GrpcServer:
     def unload(self, model: str) -> None:
         self._transport.unload(model, LOAD_TIMEOUT_S)
 
-    def differences(self, model: str, sample: Sample) -> list[str]:
-        client = Client("", server=self._transport)
+    def counts(self, model: str) -> Counts:
+        return self._transport.counts(model)
+
+    def answer(self, model: str, sample: Sample) -> Mapping[str, Array]:
+        signature = self._transport.signature(model)
         with naming(sample):
-            answer = client.infer(model, sample.inputs, timeout_s=GOLDEN_TIMEOUT_S)
-        return compare(answer.outputs, sample.expect)
+            request = request_for(model, sample.inputs, signature)
+        return readable(self._transport.infer(request, GOLDEN_TIMEOUT_S)).outputs
+
+    def differences(self, model: str, sample: Sample) -> list[str]:
+        return compare(self.answer(model, sample), sample.expect)
 
     def revive(self) -> bool:
         return False

@@ -11,8 +11,8 @@ from typing import Any
 
 from mmctl.files import render_json
 from mmctl.triton.config import ModelConfig
-from mmctl.triton.pbtxt import parse_config, pin_config
-from mmctl.triton.repository import CONFIG
+from mmctl.triton.pbtxt import parse_config, pin_config, with_parameter
+from mmctl.triton.repository import CANARY, CONFIG, NEXT
 
 Versions = tuple[int, ...]
 Files = Mapping[str, bytes]
@@ -21,8 +21,6 @@ warm-up data, and `<version>/plan.json`, which names the models that a pipeline 
 
 PLAN = "plan.json"
 STEP = "step.json"
-NEXT = "__next"
-"""Ends the name under which a candidate is tried, and stands in for its pipeline meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +53,11 @@ class HeldModel:
             return ()
         named = config_of(self.files).versions
         return named or tuple(sorted(self.versions))[-1:]
+
+    @property
+    def share(self) -> float:
+        """How many percent of the requests a candidate takes; 0 when no canary stands on it."""
+        return share_of(self.files) if CONFIG in self.files else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,26 @@ def _parsed(text: bytes) -> ModelConfig:
 
 def config_of(files: Files) -> ModelConfig:
     return _parsed(files[CONFIG])
+
+
+def share_of(files: Files) -> float:
+    try:
+        return float(config_of(files).parameters.get(CANARY, 0))
+    except ValueError:
+        return 0.0
+
+
+def with_share(files: Files, share: float) -> dict[str, bytes]:
+    """The files of a candidate that takes so many percent of the requests; with 0, of one that
+    takes none.
+    """
+    value = f"{share:g}" if share else ""
+    return {
+        path: with_parameter(text.decode(), CANARY, value, where=path).encode()
+        if is_config(path)
+        else text
+        for path, text in files.items()
+    }
 
 
 def is_ensemble(files: Files) -> bool:

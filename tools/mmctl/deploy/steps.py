@@ -6,16 +6,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, assert_never
 
-from mmctl.deploy.state import NEXT, Files, Versions
+from mmctl.deploy.state import Files, Versions, share_of
+from mmctl.triton.repository import NEXT
 
 Why = Literal[
-    "serve", "beside", "candidate", "switch", "settings", "settle", "retire", "again", "resume"
+    "serve",
+    "beside",
+    "candidate",
+    "canary",
+    "switch",
+    "settings",
+    "settle",
+    "retire",
+    "again",
+    "resume",
 ]
 
 DOES: Mapping[Why, str] = {
     "serve": "serve {model} {live}",
     "beside": "load {model} {live} side by side, until its callers have switched",
     "candidate": "load {of} {live} as {model}, which nobody calls yet",
+    "canary": "give {share:g} % of the requests for {of} to {model} {live}",
     "switch": "switch {model} to {live}",
     "settings": "load {model} {live} with other settings",
     "settle": "let {model} {live} call its models by their own names again",
@@ -67,7 +78,8 @@ class Load:
     @property
     def does(self) -> str:
         live = " and ".join(map(str, self.live))
-        return DOES[self.why].format(model=self.model, live=live, of=self.model.removesuffix(NEXT))
+        of, share = self.model.removesuffix(NEXT), share_of(self.files)
+        return DOES[self.why].format(model=self.model, live=live, of=of, share=share)
 
     @property
     def undo(self) -> str:

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from mmctl.client.samples import Sample
-from mmctl.client.status import IndexEntry
+from mmctl.client.status import Counts, IndexEntry
 from mmctl.deploy.state import Files, ServerState, TreeState
+from mmctl.tensors import Array
 
 
 class Tree(Protocol):
-    """A served tree and what is kept beside it. A local folder is one; an object store may be.
+    """A served tree and what is kept beside it. In a local folder or an object store.
 
     Nothing is ever half-written under its final name. Everything may be done twice. Raises
     WorldError when the disk or the network fails.
     """
 
+    def alone(self, on_wait: Callable[[], None]) -> AbstractContextManager[None]:
+        """One deployment at a time; calls `on_wait` once if another one is under way."""
+        ...
+
     def read(self) -> TreeState: ...
+
+    def source_of(self, model: str, version: int) -> str:
+        """Where a version lies, in the tree or else beside it, for `copy`."""
+        ...
+
+    def plan_of(self, model: str, version: int) -> bytes | None:
+        """The plan.json that lies there."""
+        ...
 
     def copy(self, model: str, version: int, source: str) -> None:
         """Make a version folder like the one at `source`."""
@@ -74,6 +88,12 @@ class Server(Protocol):
     def load(self, model: str) -> None: ...
 
     def unload(self, model: str) -> None: ...
+
+    def counts(self, model: str) -> Counts: ...
+
+    def answer(self, model: str, sample: Sample) -> Mapping[str, Array]:
+        """What a model, and no candidate of it, answers to a sample."""
+        ...
 
     def differences(self, model: str, sample: Sample) -> list[str]:
         """Where the answer of a model to a golden request is not the recorded one."""

@@ -11,8 +11,8 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from mmctl.deploy.ledger import keys_of
 from mmctl.deploy.state import PLAN, STEP, Files, Held, HeldModel, TreeState, is_plan
 from mmctl.files import (
     digest_of,
+    exclusive,
     link_or_copy,
     new_folder,
     sha256_file,
@@ -69,6 +70,16 @@ class LocalTree:
         inside = self.root / model / str(version)
         return inside if inside.is_dir() else self.kept / model / str(version)
 
+    def source_of(self, model: str, version: int) -> str:
+        return str(self.place_of(model, version))
+
+    def plan_of(self, model: str, version: int) -> bytes | None:
+        plan = self.place_of(model, version) / PLAN
+        return plan.read_bytes() if plan.is_file() else None
+
+    def alone(self, on_wait: Callable[[], None]) -> AbstractContextManager[None]:
+        return exclusive(lock_path(self.root), on_wait)
+
     def copy(self, model: str, version: int, source: str) -> None:
         final = self.root / model / str(version)
         if final.is_dir():
@@ -93,8 +104,12 @@ class LocalTree:
                 write_bytes(folder / path, files[path])
         with writing_to(folder):
             for stray in _settings(folder):
-                if str(stray.relative_to(folder)) not in files:
+                inside = stray.relative_to(folder)
+                if str(inside) not in files:
                     stray.unlink()
+                    with suppress(OSError):
+                        for parent in list(inside.parents)[:-1]:
+                            (folder / parent).rmdir()  # only when nothing is left in it
             with suppress(OSError):
                 folder.rmdir()
 
@@ -141,12 +156,7 @@ class LocalTree:
         path = ledger_path(self.root)
         if not path.is_file():
             return []
-        entries = []
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            with suppress(ValueError):
-                if isinstance(entry := json.loads(line), dict):
-                    entries.append(entry)
-        return entries
+        return entries_of(path.read_text(encoding="utf-8", errors="replace"))
 
     def _read_model(self, name: str) -> HeldModel:
         kept = {int(f.name): read_held(f, kept=True) for f in _versions(self.kept / name)}
@@ -157,22 +167,46 @@ class LocalTree:
 
 def read_held(folder: Path, *, kept: bool = False) -> Held:
     """A version folder. The build key of one that mmctl did not make is the hash of its content."""
-    names = {entry.name for entry in folder.iterdir()}
     files = list(files_of(folder))
-    manifest: dict[str, Any] = {}
-    with suppress(OSError, ValueError):
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    key = manifest.get("build_key")
-    if key is None:
-        key = digest_of({str(f.relative_to(folder)): sha256_file(f) for f in files})
-    return Held(
-        key=str(key),
-        bytes=sum(file.stat().st_size for file in files),
-        config=str(manifest.get("config", "")),
-        calls={str(name): int(pin) for name, pin in manifest.get("calls", {}).items()},
-        runner="build_key" in manifest and bool(names & {PLAN, STEP}),
+    manifest = b""
+    with suppress(OSError):
+        manifest = (folder / MANIFEST).read_bytes()
+    return held_of(
+        manifest,
+        {entry.name for entry in folder.iterdir()},
+        sum(file.stat().st_size for file in files),
+        lambda: digest_of({str(f.relative_to(folder)): sha256_file(f) for f in files}),
         kept=kept,
     )
+
+
+def held_of(
+    manifest: bytes, names: Collection[str], size: int, key: Callable[[], str], *, kept: bool
+) -> Held:
+    """A version folder by the text of its manifest, if any; `key` is asked where that says none."""
+    said: Any = {}
+    with suppress(ValueError):
+        said = json.loads(manifest)
+    if not isinstance(said, dict):  # a file of the user's own with that name
+        said = {}
+    return Held(
+        key=str(said.get("build_key") or key()),
+        bytes=size,
+        config=str(said.get("config", "")),
+        calls={str(name): int(pin) for name, pin in said.get("calls", {}).items()},
+        runner="build_key" in said and not {PLAN, STEP}.isdisjoint(names),
+        kept=kept,
+    )
+
+
+def entries_of(text: str) -> list[Mapping[str, Any]]:
+    """The lines of a ledger, without one that a kill has cut."""
+    entries: list[Mapping[str, Any]] = []
+    for line in text.splitlines():
+        with suppress(ValueError):
+            if isinstance(entry := json.loads(line), dict):
+                entries.append(entry)
+    return entries
 
 
 def read_files(folder: Path) -> dict[str, bytes]:
@@ -194,10 +228,10 @@ def files_of(folder: Path) -> Iterator[Path]:
 def _models(root: Path) -> list[Path]:
     if not root.is_dir():
         return []
-    return sorted(f for f in root.iterdir() if f.is_dir() and _is_name(f.name))
+    return sorted(f for f in root.iterdir() if f.is_dir() and is_name(f.name))
 
 
-def _is_name(name: str) -> bool:
+def is_name(name: str) -> bool:
     """Triton takes other names than mmctl does, but never one that leads elsewhere."""
     return check_name(name, generated=True) is None or re.fullmatch(r"\w[\w.-]*", name) is not None
 

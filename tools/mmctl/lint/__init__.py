@@ -1,11 +1,17 @@
 """Every rule that mmctl knows, one table: what `check --explain CODE` reads.
 
-text        config.pbtxt as text: what protobuf would refuse or drop
-repository  the models of a folder, as they lie on disk
-rules       what a rule is: a row and a function
-tables      the rules about repositories, a file for each family
-checker     runs them
-run         what only a running server can show (found by `trials.runcheck`)
+repository    the models of a folder, as they lie on disk
+text          config.pbtxt as text: what protobuf would refuse or drop (words, places, placeholders)
+completion    configs as Triton completes them, signatures: what callers of a model may rely on
+rules         what a rule is: a row and a function
+tables        the rules about repositories, a table for each family: what `checker` runs
+configs       rules about one config.pbtxt and what lies beside it
+ensembles     rules about ensembles and what they call
+onnx          ONNX files without their weights, and rules about them
+code          rules about the code of Python models that call others
+engines       rules about TensorRT engines, engine_files: those about engines in a repository
+run           what only a running server can show (found by `trials.runcheck`)
+fix           repairs with one right answer
 
 Rules about a pipeline are found by `pipeline.check_pipeline`, those about any YAML file when it is
 read.
@@ -16,7 +22,7 @@ from __future__ import annotations
 from mmctl.diagnostics import Rule
 from mmctl.lint.configs.layout import LAYOUT_RULES
 from mmctl.lint.engines import ENGINE_RULES
-from mmctl.lint.onnx.rules import BATCH_MATES
+from mmctl.lint.onnx.batches import BATCH_MATES
 from mmctl.lint.run import RUN_RULES
 from mmctl.lint.tables import CHECKS
 from mmctl.lint.text import TEXT_RULES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from mmctl.diagnostics import Finding, Severity
+from mmctl.diagnostics import Finding, Severity, in_order
 from mmctl.lint.repository import Model, Repository
 from mmctl.lint.rules import Check
 from mmctl.lint.tables import CHECKS
@@ -25,7 +25,7 @@ def check_repository(
         for finding in _check(repository.models[name], repository, checks)
         if finding.severity is not Severity.INFO or not repository.models[name].generated
     ]
-    return tuple(sorted(dict.fromkeys(found), key=_place))
+    return in_order(found)
 
 
 def _check(model: Model, repository: Repository, checks: Sequence[Check]) -> Iterator[Finding]:
@@ -35,7 +35,3 @@ def _check(model: Model, repository: Repository, checks: Sequence[Check]) -> Ite
     if model.readable:
         for check in checks:
             yield from check.findings(model, repository)
-
-
-def _place(finding: Finding) -> tuple[str, int, int, str, str]:
-    return (finding.path, finding.line, finding.column, finding.code, finding.message)

@@ -10,7 +10,6 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from mmctl.diagnostics import Position, Rule, Severity
 from mmctl.errors import InputError
@@ -23,6 +22,7 @@ from mmctl.lint.rules import Check, Mistake
 from mmctl.triton.onnx_backend import MODEL_TYPES
 from mmctl.triton.plan_header import read_plan_version
 from mmctl.triton.releases import Release, Version, parse_version
+from mmctl.triton.schema import word_of
 
 STAMP = "engine.json"
 SCHEMA = 1
@@ -87,7 +87,15 @@ def _read_stamp(folder: Path) -> EngineStamp | None:
             None if batches is None else (int(batches[0]), int(batches[1])),
             str(said["compute_capability"]),
         )
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, InputError):
+    except (
+        OSError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        InputError,
+    ):
         return None
 
 
@@ -150,7 +158,7 @@ def _find_types(model: Model, repository: Repository) -> Iterator[Mistake]:
     sources = _source_types(model) if any(e.stamp for e in _engines(model)) else {}
     for side, entries in (("input", model.message.input), ("output", model.message.output)):
         for number, entry in enumerate(entries):
-            said = _type_name(entry)
+            said = word_of(entry, "data_type") or "TYPE_INVALID"
             at = model.at(side, number, "data_type")
             where = f"{side} `{entry.name}`"
             engine = _as_in_engine(sources.get(entry.name, ""), release)
@@ -186,12 +194,6 @@ def _as_in_engine(onnx_type: str, release: Release | None) -> str:
     if onnx_type == "TYPE_INT64" and (release is None or release < TENSORRT_10):
         return ""
     return onnx_type if onnx_type in ENGINE_TYPES else ""
-
-
-def _type_name(entry: Any) -> str:
-    names = entry.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number
-    found = names.get(entry.data_type)
-    return str(found.name) if found else "TYPE_INVALID"
 
 
 ENGINE_TYPE = Check(

@@ -23,7 +23,8 @@ from mmctl.lint.configs.backends import KNOWN_BACKENDS, meant_backend
 from mmctl.lint.repository import PLATFORM_BACKENDS, Model, Repository, join, read_bytes
 from mmctl.lint.rules import Check
 from mmctl.lint.tables import CHECKS
-from mmctl.lint.text import WORD, meant_word, read_config_text
+from mmctl.lint.text import WORD, read_config_text
+from mmctl.lint.words import meant_word
 from mmctl.triton.repository import CONFIG, MARKER
 from mmctl.triton.schema import ROOT, FieldKind, fields_of
 from mmctl.triton.textproto import Block, Field, Scalar

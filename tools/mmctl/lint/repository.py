@@ -6,9 +6,10 @@ ONNX file and Python code are read when a rule asks for them.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +23,9 @@ from mmctl.triton.repository import CONFIG, LOCK, MARKER, read_lock
 
 SPECIAL_FOLDERS = frozenset({"configs", "warmup", "initial_state"})
 """Folders of a model that Triton knows and that are no versions."""
+
+SOURCE = "model.yaml"
+"""What people write for `mmctl export`, which makes the rest of the folder."""
 
 UNREADABLE = "R001"
 MAX_BYTES = 8 * 1024 * 1024
@@ -200,7 +204,7 @@ def read_model(
     for entry, is_folder in entries.items():
         if is_folder and is_version(entry):
             try:
-                versions[int(entry)] = frozenset(_scan(path / entry))
+                versions[int(entry)] = _files(path / entry)
             except OSError as error:
                 findings.append(_cannot_read(join(shown, entry), error))
     versions |= _built_later(path, entries, versions)
@@ -278,12 +282,21 @@ def _scan(path: Path) -> dict[str, bool]:
     return found
 
 
+def _files(path: Path) -> frozenset[str]:
+    """The names in a version folder; a link that leads nowhere is none, to Triton too."""
+    with os.scandir(path) as entries:
+        return frozenset(
+            entry.name for entry in entries if not entry.is_symlink() or os.path.exists(entry.path)
+        )
+
+
 def _cannot_read(shown: str, error: OSError) -> Finding:
+    hint = "Triton must read every file of the repository: check the permissions"
     return Finding.at(
         Position(shown),
         UNREADABLE,
         f"cannot be read: {error.strerror or error}",
-        "Triton must read every file of the repository: check the permissions",
+        hint if error.errno in (errno.EACCES, errno.EPERM) else None,
     )
 
 
@@ -301,10 +314,9 @@ def _empty() -> Any:
     return _EMPTY[0]
 
 
-def calls_of(model: Model) -> Iterator[tuple[int, str, int]]:
-    """Steps of an ensemble: number, called model, version asked for."""
-    for number, step in enumerate(model.message.ensemble_scheduling.step):
-        yield number, step.model_name, step.model_version
+def steps_of(model: Model) -> tuple[str, ...]:
+    """The models that an ensemble calls, each once; none of any other model."""
+    return tuple(dict.fromkeys(s.model_name for s in model.message.ensemble_scheduling.step))
 
 
 def names_of(tensors: Sequence[Any]) -> list[str]:

@@ -5,16 +5,15 @@ What only a server can tell, because a backend completes the config while it loa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from mmctl.lint.code.python import code_of
 from mmctl.lint.completion import completed, max_batch_known, sides_known
 from mmctl.lint.remembered import remembered
 from mmctl.lint.repository import Model
-from mmctl.triton.schema import fields_of
+from mmctl.triton.schema import word_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +44,13 @@ class Io:
     grows: bool = False
 
 
+def agree(one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether two shapes are equal, -1 standing for any size."""
+    return len(one) == len(other) and all(
+        a == b or -1 in (a, b) for a, b in zip(one, other, strict=True)
+    )
+
+
 @remembered
 def io_of(model: Model) -> Io:
     """What is known of a model without a server."""
@@ -73,7 +79,7 @@ def _tensors(rows: Iterable[Any]) -> Mapping[str, IoTensor]:
 def _tensor(row: Any) -> IoTensor:
     return IoTensor(
         name=row.name,
-        data_type=_type_names().get(row.data_type, "") if row.data_type else "",
+        data_type=word_of(row, "data_type") if row.data_type else "",
         dims=_dims(row.dims) or None,
         reshape=_dims(row.reshape.shape) if row.HasField("reshape") else None,
         optional=getattr(row, "optional", False),
@@ -84,9 +90,3 @@ def _dims(numbers: Iterable[int]) -> tuple[int, ...] | None:
     """None where a number is none that Triton takes: that is a mistake of its own."""
     dims = tuple(numbers)
     return dims if all(dim >= 1 or dim == -1 for dim in dims) else None
-
-
-@cache
-def _type_names() -> Mapping[int, str]:
-    words = fields_of("inference.ModelInput")["data_type"].words or {}
-    return {number: word for word, number in words.items()}

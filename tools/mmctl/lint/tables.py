@@ -15,8 +15,9 @@ from mmctl.lint.ensembles.requests import REQUEST_CHECKS
 from mmctl.lint.ensembles.steps import STEP_CHECKS
 from mmctl.lint.ensembles.tensors import TENSOR_CHECKS as ENSEMBLE_TENSOR_CHECKS
 from mmctl.lint.ensembles.wiring import ENSEMBLE_CHECKS
+from mmctl.lint.onnx.batches import ONNX_BATCH_CHECKS
 from mmctl.lint.onnx.load import ONNX_LOAD_CHECKS
-from mmctl.lint.onnx.rules import ONNX_CHECKS
+from mmctl.lint.onnx.tensors import ONNX_TENSOR_CHECKS
 from mmctl.lint.rules import Check
 
 CHECKS: tuple[Check, ...] = (
@@ -28,7 +29,8 @@ CHECKS: tuple[Check, ...] = (
     *WARMUP_CHECKS,
     *LAYOUT_CHECKS,
     *ONNX_LOAD_CHECKS,
-    *ONNX_CHECKS,
+    *ONNX_TENSOR_CHECKS,
+    *ONNX_BATCH_CHECKS,
     *ENGINE_CHECKS,
     *ENSEMBLE_CHECKS,
     *STEP_CHECKS,

@@ -6,11 +6,15 @@ Rules C001 to C004, C016 and E003. The result is Triton's own message, with the 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from mmctl.diagnostics import Finding, Position, Rule, Severity, nearest
+from mmctl.lint.placeholders import fill_placeholders, find_placeholders
+from mmctl.lint.places import Places
+from mmctl.lint.words import nearest_word
 from mmctl.triton.pbtxt import new_message
 from mmctl.triton.releases import Release
 from mmctl.triton.schema import FIELDS_SINCE, ROOT, FieldKind, fields_of, new_entry
@@ -76,8 +80,6 @@ TEXT_RULES: tuple[Rule, ...] = (
 
 MAX_CHARACTERS = 4 * 1024 * 1024
 
-Key = str | int
-
 
 @dataclass(frozen=True)
 class ConfigText:
@@ -99,15 +101,18 @@ class ConfigText:
             for finding in self.findings
         )
 
-    def at(self, *location: Key) -> Position:
+    def at(self, *location: str | int) -> Position:
         """Where the value at `location` stands, or the nearest thing around it that does.
 
         A location names fields, numbers of repeated ones, and keys of maps:
         `("ensemble_scheduling", "step", 0, "input_map", "x")`.
         """
-        offset = _locate(self.tree, location)
-        line, column = self.text.position(offset)
+        line, column = self.text.position(self._places.offset(location))
         return Position(self.shown, line, column)
+
+    @cached_property
+    def _places(self) -> Places:
+        return Places(self.tree)
 
 
 def read_config_text(
@@ -127,7 +132,8 @@ def read_config_text(
     content = fill_placeholders(content, values or {})
     text = Text(content)
     left = [
-        _placeholder_finding(name, offset, text, shown) for name, offset in placeholders(content)
+        _placeholder_finding(found.name, found.offset, text, shown)
+        for found in find_placeholders(content)
     ]
     if left:
         return _unread(content, shown, left)
@@ -145,36 +151,6 @@ def read_config_text(
 
 def _unread(content: str, shown: str, findings: list[Finding]) -> ConfigText:
     return ConfigText(shown, Text(content), Block((), 0), new_message(), tuple(findings))
-
-
-# ---------------------------------------------------------------- placeholders
-
-_PLACEHOLDERS = re.compile(
-    r"""\$\{\s*(?P<shell>[A-Za-z_]\w*)[^}\n]*\}
-      |\{\{\s*(?P<jinja>[^}\n]*?)\s*\}\}
-      |(?P<block>\{%[^\n]*?%\})
-      |(?<=\w)\#(?P<dali>[A-Za-z_]\w*)
-      |(?P<skip>\#[^\n]*)
-    """,
-    re.VERBOSE,
-)
-
-
-def placeholders(content: str) -> Iterator[tuple[str, int]]:
-    """Places of a template that nobody filled, comments left out: their names and offsets."""
-    for match in _PLACEHOLDERS.finditer(content):
-        if match.lastgroup != "skip":
-            yield match[match.lastgroup or 0], match.start()
-
-
-def fill_placeholders(content: str, values: Mapping[str, str]) -> str:
-    """With `values` at the places of their names; the others stay."""
-
-    def filled(match: re.Match[str]) -> str:
-        name = match[match.lastgroup or 0]
-        return values.get(name, match.group()) if match.lastgroup != "skip" else match.group()
-
-    return _PLACEHOLDERS.sub(filled, content) if values else content
 
 
 def _placeholder_finding(name: str, offset: int, text: Text, shown: str) -> Finding:
@@ -325,7 +301,7 @@ class _Filler:
         if isinstance(number, int) and number in words.values():
             return number
         message = f"`{kind.name}` has no word `{value}`"
-        self._add(WORD, message, value.offset, _nearest_word(str(value), words))
+        self._add(WORD, message, value.offset, nearest_word(str(value), words))
         return None
 
     def _add(
@@ -338,41 +314,6 @@ class _Filler:
     ) -> None:
         position = Position(self.shown, *self.text.position(offset))
         self.findings.append(Finding.at(position, code, message, hint, severity))
-
-
-MEANT = {
-    "TYPE_BYTES": "TYPE_STRING",
-    "BYTES": "TYPE_STRING",
-    "TYPE_FLOAT": "TYPE_FP32",
-    "TYPE_FLOAT16": "TYPE_FP16",
-    "TYPE_HALF": "TYPE_FP16",
-    "TYPE_FLOAT32": "TYPE_FP32",
-    "TYPE_FLOAT64": "TYPE_FP64",
-    "TYPE_DOUBLE": "TYPE_FP64",
-    "TYPE_BFLOAT16": "TYPE_BF16",
-    "TYPE_INT": "TYPE_INT32",
-    "TYPE_LONG": "TYPE_INT64",
-    "TYPE_BOOLEAN": "TYPE_BOOL",
-    "KIND_CUDA": "KIND_GPU",
-}
-"""What people write for a word and which word they mean."""
-
-
-def meant_word(word: str, words: Mapping[str, int]) -> str | None:
-    """The word that was meant without a doubt, None where it could be another."""
-    for guess in (MEANT.get(word.upper()), MEANT.get(f"TYPE_{word.upper()}")):
-        if guess in words:
-            return guess
-    for guess in (word.upper(), f"TYPE_{word.upper()}", f"KIND_{word.upper()}"):
-        if guess in words:
-            return guess
-    return None
-
-
-def _nearest_word(word: str, words: Mapping[str, int]) -> str | None:
-    if (meant := meant_word(word, words)) is not None:
-        return f"write `{meant}`"
-    return nearest(word, [name for name in words if name != "TYPE_INVALID"])
 
 
 def _wanted(kind: FieldKind, value: Value) -> str:
@@ -435,52 +376,3 @@ _READERS: Mapping[str, Any] = {
     "string": _string,
     "message": lambda _kind, _value: None,
 }
-
-
-# ---------------------------------------------------------------- places
-
-
-def _locate(tree: Block, location: tuple[Key, ...]) -> int:
-    """Offset of what stands at `location`, or of the nearest thing around it."""
-    offset = tree.offset
-    block: Block | None = tree
-    keys = list(location)
-    while keys and block is not None:
-        name = str(keys.pop(0))
-        entries = [entry for entry in block.fields if entry.name == name]
-        if not entries:
-            break
-        offset = entries[-1].start
-        values = [(entry, value) for entry in entries for value in entry.values]
-        if not values:
-            break
-        index = _index(values, keys)
-        entry, value = values[index] if index is not None else values[-1]
-        if index is not None and keys:
-            keys.pop(0)
-            offset = value.offset if entry.listed or isinstance(value, Block) else entry.start
-            if isinstance(value, Block) and not entry.listed:
-                offset = entry.start
-        block = value if isinstance(value, Block) else None
-    return offset
-
-
-def _index(values: list[tuple[Field, Value]], keys: list[Key]) -> int | None:
-    """Which of the values the next key means: its number, or the map entry with that key."""
-    if not keys:
-        return None
-    key = keys[0]
-    if isinstance(key, int):
-        return key if 0 <= key < len(values) else None
-    for number in reversed(range(len(values))):
-        block = values[number][1]
-        if isinstance(block, Block) and _map_key(block) == key:
-            return number
-    return None
-
-
-def _map_key(block: Block) -> str | None:
-    for entry in block.fields:
-        if entry.name == "key" and entry.values:
-            return str(entry.values[-1])
-    return None

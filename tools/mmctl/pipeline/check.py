@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from mmctl.diagnostics import Finding, Severity
+from mmctl.diagnostics import Finding, Severity, in_order
 from mmctl.pipeline.absence import check_absence
 from mmctl.pipeline.batch import check_batch
 from mmctl.pipeline.conditions import Conditions, check_conditions, read_conditions
@@ -62,13 +62,9 @@ def check_pipeline(
             instances=instances,
         )
         graph = _check(spec, scope)
-    findings = tuple(sorted(dict.fromkeys(report.findings), key=_place))
+    findings = in_order(report.findings)
     failed = any(finding.severity is Severity.ERROR for finding in findings)
     return Checked(findings, None if failed else graph, tuple(source.calls()))
-
-
-def _place(finding: Finding) -> tuple[str, int, int, str]:
-    return (finding.path, finding.line, finding.column, finding.code)
 
 
 def _check(spec: Spec, scope: Scope) -> Graph | None:

@@ -22,11 +22,12 @@ SHM_PREFIX = "mmctl"
 
 def wheel_launch(
     runtime: Runtime,
-    served: Path,
+    served: Path | str,
     addresses: Addresses,
     options: Options,
     env: Mapping[str, str] = os.environ,
 ) -> Launch:
+    """`served` is a folder, or a URL that Triton reads, such as `s3://bucket/models`."""
     backends = stage_backends(runtime)
     prefix = f"{SHM_PREFIX}_{os.getpid()}_{secrets.token_hex(4)}_"
     flags = (

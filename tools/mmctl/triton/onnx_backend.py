@@ -215,10 +215,16 @@ def read_settings(config: Config) -> Settings:
 
 def integer(text: str) -> int:
     """The leading number of `text`, as C's `stoi` reads it."""
-    match = re.match(r"\s*([+-]?[0-9]+)", text)
-    if match is None or not fits_int(int(match[1])):
+    number = leading_number(text)
+    if number is None or not fits_int(number):
         raise LoadError(f"failed to convert '{text}' to integral number")
-    return int(match[1])
+    return number
+
+
+def leading_number(text: str) -> int | None:
+    """None where there is none. Of more digits than any integer has, the first ones."""
+    match = re.match(r"\s*([+-]?)(?=[0-9])0*([0-9]{0,20})", text)
+    return int(f"{match[1]}0{match[2]}") if match else None
 
 
 def fits_int(number: int) -> bool:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mmctl.triton.onnx_backend import Config, Tensor, fits_int
+from mmctl.triton.onnx_backend import Config, Tensor, fits_int, leading_number
 
 KEYS = {
     "scalar-output-crash": "any request kills the server",
@@ -48,9 +48,9 @@ def hazards(
 
 def parameter_hazards(parameters: Mapping[str, str]) -> Iterator[Hazard]:
     for name in ("execution_mode", "intra_op_thread_count", "inter_op_thread_count"):
-        number = re.match(r"\s*([+-]?[0-9]+)", parameters.get(name, ""))
-        if number and not fits_int(int(number[1])):
-            text = f"`{name}` is {number[1]}, which no 32-bit integer holds: the server aborts"
+        number = leading_number(parameters.get(name, ""))
+        if number is not None and not fits_int(number):
+            text = f"`{name}` is {number}, which no 32-bit integer holds: the server aborts"
             yield Hazard("thread-count", name, text)
     name = "memory.enable_memory_arena_shrinkage"
     for device in filter(None, parameters.get(name, "").split(";")):

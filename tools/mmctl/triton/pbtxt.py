@@ -59,6 +59,16 @@ def pin_config(
     return render_message(message)
 
 
+def with_parameter(text: str, key: str, value: str, *, where: str) -> str:
+    """The config with this parameter, or without it where `value` is empty."""
+    message = parse_message(text, where)
+    if value:
+        message.parameters[key].string_value = value
+    else:
+        message.parameters.pop(key, None)
+    return render_message(message)
+
+
 def without_gpus(text: str, *, where: str) -> str:
     """The config for a server without GPUs; unchanged where no instance asks for one."""
     message = parse_message(text, where)

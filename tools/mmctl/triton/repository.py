@@ -20,6 +20,10 @@ LOCK = "model.lock"
 MARKER = ".mmctl.json"
 MANIFEST = "manifest.json"
 CONFIG = "config.pbtxt"
+NEXT = "__next"
+"""Ends the name under which a candidate is tried, and stands in for its model meanwhile."""
+CANARY = "mmctl.canary"
+"""The parameter of a candidate's config by which clients send it requests: how many percent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +105,7 @@ def read_lock(folder: Path) -> Lock | None:
         return None
     try:
         return _lock_of(json.loads(path.read_text()))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
             f"{path}: not a lock that this mmctl can read: {error}",
             hint="restore it from version control, or delete it and run `mmctl build`",
@@ -159,7 +163,7 @@ def read_build_key(version_folder: Path) -> str | None:
     try:
         manifest = json.loads((version_folder / MANIFEST).read_text())
         return str(manifest["build_key"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
@@ -171,7 +175,7 @@ def read_marker(folder: Path) -> str | None:
     """The file that a generated folder was made from, relative to the workspace."""
     try:
         return str(json.loads((folder / MARKER).read_text())["from"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

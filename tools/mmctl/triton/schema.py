@@ -57,6 +57,13 @@ def fields_of(message: str) -> Mapping[str, FieldKind]:
     return {field.name: _kind_of(field) for field in descriptor.fields}
 
 
+def word_of(message: Any, field: str) -> str:
+    """The word of a field that takes one; "" for a number that has no word."""
+    words = fields_of(message.DESCRIPTOR.full_name)[field].words or {}
+    number = getattr(message, field)
+    return next((word for word, value in words.items() if value == number), "")
+
+
 def new_entry(mapping: str) -> Any:
     """An empty `key` and `value` of a mapping, by the name of its message."""
     return message_of(_descriptors()[mapping])

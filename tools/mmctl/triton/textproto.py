@@ -89,9 +89,10 @@ class _Token(NamedTuple):
 _TOKENS = re.compile(
     r"""(?:\s+|\#[^\n]*)+
       |(?P<word>[A-Za-z_][A-Za-z0-9_]*)
-      |(?P<number>(?:0[xX][0-9a-fA-F]+|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[fF]?)(?![\w.]))
+      |(?P<number>(?:0[xX][0-9a-fA-F]+|(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?[fF]?)(?![\w.]))
       |(?P<string>"(?:[^"\\\n]|\\[^\n])*"|'(?:[^'\\\n]|\\[^\n])*')
       |(?P<mark>[{}<>\[\]:,;-])
+      |(?P<wrong>[^\s\#])
     """,
     re.VERBOSE,
 )
@@ -230,17 +231,12 @@ class _Parser:
 
 
 def _tokens(content: str) -> Iterator[_Token]:
-    end = 0
     for match in _TOKENS.finditer(content):
-        start, after = match.span()
-        if start > end:
-            break
-        end = after
-        if kind := match.lastgroup:
-            text = match[0]
-            yield _Token(text if kind == "mark" else kind, text, start)
-    if end < len(content):
-        raise _unreadable(content, end)
+        kind, text = match.lastgroup, match[0]
+        if kind == "wrong":
+            raise _unreadable(content, match.start())
+        if kind is not None:
+            yield _Token(text if kind == "mark" else kind, text, match.start())
 
 
 def _unreadable(content: str, at: int) -> TextError:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from mmctl.diagnostics import Severity, nearest
 from mmctl.errors import InputError, InvalidFiles
 from mmctl.files import read_text
-from mmctl.lint.repository import Model, calls_of
+from mmctl.lint.repository import Model, steps_of
 from mmctl.pipeline.order import order_of
 from mmctl.triton.repository import is_generated, read_marker
 from mmctl.workspace import Workspace
@@ -74,7 +74,7 @@ def content(model: Model) -> str:
 
 def called(names: Iterable[str], models: Models) -> list[str]:
     """Models that ensembles call, each once."""
-    return list(dict.fromkeys(callee for name in names for _, callee, _ in calls_of(models[name])))
+    return list(dict.fromkeys(callee for name in names for callee in steps_of(models[name])))
 
 
 def was_adopted(workspace: Workspace, model: Model) -> bool:

@@ -26,7 +26,9 @@ class Quantize(Entry):
     reduce_range: Flag = False
     """7-bit weights, for servers whose CPUs lack VNNI: there, sums of 8-bit products saturate."""
     exclude_nodes: tuple[str, ...] = ()
-    """Nodes that stay FP32, by name; the first and last layer do so in static quantization."""
+    """Nodes that stay FP32, by name. Static quantization for CPUs leaves out the first layers too,
+    and the last one where it is small.
+    """
     tensorrt: Flag = False
     """Write `model.trt.onnx` too: symmetric INT8 as TensorRT parses it."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,14 @@ from mmctl.exporters.onnx_file import load_graph
 from mmctl.exporters.precision.base import Batch, Conversion
 from mmctl.exporters.precision.calibration import Reader, check_data, of_one_shape, require_data
 from mmctl.exporters.precision.files import save, scratch
-from mmctl.exporters.precision.prepare import check_excluded, layers, prepared_graph, require_some
+from mmctl.exporters.precision.prepare import (
+    attribute_of,
+    check_excluded,
+    layers,
+    prepared_graph,
+    require_some,
+)
+from mmctl.exporters.precision.rounding import round_weights
 
 CALIBRATION = {
     "minmax": "MinMax",
@@ -20,6 +28,9 @@ CALIBRATION = {
     "distribution": "Distribution",
 }
 """Our word -> ONNX Runtime's."""
+
+SMALL = 0.05
+"""Of all weights: the share up to which the last layer may stay FP32."""
 
 
 def checked_graph(conversion: Conversion) -> Any:
@@ -38,8 +49,8 @@ def quantized(
 ) -> tuple[Any, list[str]]:
     """The graph with Q/DQ nodes, and the names of the nodes that stay FP32 by wish.
 
-    `settings` go to ONNX Runtime's `quantize_static`. `keep_ends` leaves out the first and last
-    layer: they make most of the error, and cost little of the time.
+    `settings` go to ONNX Runtime's `quantize_static`. `keep_ends` leaves out the first layers and a
+    small last one: they make most of the error, and cost little of the time.
     """
     from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
 
@@ -63,7 +74,9 @@ def quantized(
             use_external_data_format=model.ByteSize() > conversion.inline_bytes,
             **settings,
         )
-        return load_graph(target), sorted(excluded)
+        made = load_graph(target)
+        round_weights(made, fused, conversion.calibration, conversion.work / "watched.onnx")
+        return made, sorted(excluded)
 
 
 def _batches(conversion: Conversion) -> Sequence[Batch]:
@@ -74,9 +87,19 @@ def _batches(conversion: Conversion) -> Sequence[Batch]:
 
 
 def _ends_of(model: Any) -> tuple[str, ...]:
-    """None where hardly anything would be left."""
+    """The first layer, with the block that it opens where channels come apart in one and are mixed
+    again in the next: behind few channels of many pixels every rounding shows. The last layer where
+    it is small. None where hardly anything would be left.
+    """
+    nodes = {node.name: node for node in model.graph.node}
+    sizes = {tensor.name: math.prod(tensor.dims) for tensor in model.graph.initializer}
     found = layers(model)
-    return (found[0], found[-1]) if len(found) > 2 else ()
+    opens = len(found) > 3 and attribute_of(nodes[found[1]], "group", 1) > 1
+    first = 3 if opens else 1
+    size = [sum(sizes.get(name, 0) for name in nodes[layer].input[:2]) for layer in found]
+    last = 1 if size[-1] <= SMALL * sum(size) else 0
+    ends = (*found[:first], *found[len(found) - last :])
+    return ends if len(found) > len(ends) else ()
 
 
 def _still_there(model: Any, fused: Any, names: Sequence[str]) -> list[str]:

@@ -102,8 +102,10 @@ class NamedCode:
         """The text or whole number that an expression is, None where it is no literal."""
         value = self.value(node) if node is not None else None
         if isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub):
-            number = self.literal(value.operand)
-            return -number if isinstance(number, int) else None
+            match value.operand:
+                case ast.Constant(value=int() as number):
+                    return -number
+            return None
         if isinstance(value, ast.Constant) and isinstance(value.value, (str, int)):
             return value.value
         return None

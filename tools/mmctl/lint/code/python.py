@@ -36,6 +36,8 @@ def code_of(model: Model) -> Code | None:
     name = model.model_filename
     if name.split("/")[0] not in model.versions[version]:
         return None
+    if not (model.path / str(version)).is_dir():
+        return None  # `mmctl build` makes it
     shown = join(model.shown, f"{version}/{name}")
     try:
         return Code(shown, read_bytes(model.version_file(version), MAX_CODE))

@@ -12,10 +12,10 @@ from typing import Any
 
 from mmctl.diagnostics import Rule, Severity
 from mmctl.lint.code.python import code_of
-from mmctl.lint.configs.tensors import word_of
 from mmctl.lint.ensembles.graph import wiring_of
 from mmctl.lint.repository import Model, Repository
 from mmctl.lint.rules import Check, Mistake
+from mmctl.triton.schema import word_of
 
 OWN_BATCHING = frozenset({"vllm", "tensorrtllm", "fastertransformer"})
 """Backends that join requests themselves."""

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from mmctl.diagnostics import Rule
-from mmctl.lint.configs.tensors import word_of
 from mmctl.lint.repository import Model, Repository
 from mmctl.lint.rules import Check, Mistake
+from mmctl.triton.schema import word_of
 
 MOST_GPUS = 32
 """NVIDIA's driver knows no more in one machine (NV0000_CTRL_GPU_MAX_ATTACHED_GPUS)."""

@@ -45,8 +45,8 @@ def _find_no_version(model: Model, _repository: Repository) -> Iterator[Mistake]
         yield _phantom(model, name, version)
     if model.versions or any(version < 2**63 for version in phantoms.values()):
         return
-    if model.config is None and not model.backend:
-        return  # no model at all, as another rule says
+    if model.findings or (model.config is None and not model.backend):
+        return  # it cannot be read, or is no model at all, as other rules say
     found = _other_folders(model)
     shown = f" (found: {', '.join(f'`{name}`' for name in found)})" if found else ""
     yield Mistake(

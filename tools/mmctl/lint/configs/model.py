@@ -22,6 +22,7 @@ from mmctl.lint.configs.backends import (
 from mmctl.lint.repository import (
     FILE_BACKENDS,
     PLATFORM_BACKENDS,
+    SOURCE,
     SPECIAL_FOLDERS,
     Model,
     Repository,
@@ -118,6 +119,8 @@ MISSPELT = ("config.pbtext", "config.pbtx", "config.pbxt", "config.pb.txt", "con
 
 def _find_no_backend(model: Model, _repository: Repository) -> Iterator[Mistake]:
     message = model.message
+    if model.findings:
+        return  # what cannot be read may tell it
     misplaced = list(_misplaced_configs(model)) if model.config is None else []
     undecided = not (model.backend or message.platform or _file_elsewhere(model))
     if misplaced and not undecided:
@@ -130,6 +133,13 @@ def _find_no_backend(model: Model, _repository: Repository) -> Iterator[Mistake]
             f"could not determine the backend of `{model.name}`: neither `backend` nor `platform` "
             f"is given, as {_unread(misplaced)}",
             hint,
+        )
+    elif undecided and model.config is None and SOURCE in model.entries:
+        yield Mistake(
+            Position(join(model.shown, SOURCE)),
+            f"`{model.name}` was never exported: there is nothing yet that Triton could load",
+            f"run `mmctl export {model.name}`",
+            Severity.WARNING,
         )
     elif undecided and model.config is None:
         yield Mistake(

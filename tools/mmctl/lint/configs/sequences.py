@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from mmctl.diagnostics import Rule, Severity
-from mmctl.lint.configs.tensors import word_of
 from mmctl.lint.ensembles.calls import decoupled_models
 from mmctl.lint.repository import Model, Repository
 from mmctl.lint.rules import Check, Mistake
+from mmctl.triton.schema import word_of
 
 # ---------------------------------------------------------------- S001
 

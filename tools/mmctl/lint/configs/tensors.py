@@ -15,7 +15,8 @@ from mmctl.lint.configs.backends import fills_tensors
 from mmctl.lint.repository import Model, Repository, names_of
 from mmctl.lint.rules import Check, Mistake
 from mmctl.lint.signatures import io_of
-from mmctl.triton.schema import fields_of
+from mmctl.triton.onnx_backend import shape_text
+from mmctl.triton.schema import word_of
 
 FREE = -1
 """A dimension that varies."""
@@ -29,17 +30,6 @@ def _tensors(model: Model) -> Iterator[tuple[str, int, Any]]:
 
 def _called(side: str, number: int, tensor: Any) -> str:
     return f"{side} `{tensor.name}`" if tensor.name else f"{side} {number}"
-
-
-def _shown(dims: Iterable[int]) -> str:
-    return f"[{','.join(map(str, dims))}]"
-
-
-def word_of(entry: Any, field: str) -> str:
-    """The word of a field that takes one; what Triton has no word for is ""."""
-    words = fields_of(entry.DESCRIPTOR.full_name)[field].words or {}
-    number = getattr(entry, field)
-    return next((word for word, value in words.items() if value == number), "")
 
 
 def _right(dims: Iterable[int]) -> bool:
@@ -123,8 +113,8 @@ def _find_wrong_reshape(model: Model, _repository: Repository) -> Iterator[Mista
         message = hint = None
         if not _right(shape):
             message = (
-                f"the reshape {_shown(shape)} of {_called(side, number, tensor)} has a dimension "
-                "that is neither an integer of 1 or more nor -1"
+                f"the reshape {shape_text(shape)} of {_called(side, number, tensor)} has a "
+                "dimension that is neither an integer of 1 or more nor -1"
             )
         elif not shape and model.message.max_batch_size == 0 and io_of(model).max_batch == 0:
             message = (
@@ -142,21 +132,20 @@ def _find_wrong_reshape(model: Model, _repository: Repository) -> Iterator[Mista
 def _difference(dims: Sequence[int], shape: Sequence[int], called: str) -> str | None:
     """Why one cannot be read as the other: the dims between two -1 must hold as many elements."""
     mine, theirs = _chunks(dims), _chunks(shape)
-    what = f"the reshape {_shown(shape)} of {called}"
+    what = f"the reshape {shape_text(shape)} of {called}"
     if len(mine) == len(theirs) == 1 and mine != theirs:
-        return (
-            f"{what} has another size than dims {_shown(dims)}: {theirs[0]} and {mine[0]} elements"
-        )
+        sizes = f"{theirs[0]} and {mine[0]} elements"
+        return f"{what} has another size than dims {shape_text(dims)}: {sizes}"
     if (len(mine) == 1) != (len(theirs) == 1):
         free = "reshape" if len(mine) == 1 else "dims"
-        return f"{what} has another size than dims {_shown(dims)}: only the {free} can vary"
+        return f"{what} has another size than dims {shape_text(dims)}: only the {free} can vary"
     if len(mine) != len(theirs):
         return (
             f"{what} has another number of variable-size dimensions (-1) than dims "
-            f"{_shown(dims)}: {len(theirs) - 1}, not {len(mine) - 1}"
+            f"{shape_text(dims)}: {len(theirs) - 1}, not {len(mine) - 1}"
         )
     if mine != theirs:
-        return f"{what} has another size than dims {_shown(dims)} beside the -1"
+        return f"{what} has another size than dims {shape_text(dims)} beside the -1"
     return None
 
 

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from mmctl.diagnostics import Rule, Severity, nearest
-from mmctl.lint.configs.tensors import word_of
 from mmctl.lint.repository import Model, Repository, read_bytes
 from mmctl.lint.rules import Check, Mistake
-from mmctl.lint.signatures import Io, IoTensor, io_of
+from mmctl.lint.signatures import Io, IoTensor, agree, io_of
+from mmctl.triton.onnx_backend import shape_text
+from mmctl.triton.schema import word_of
 
 FOLDER = "warmup"
 LENGTH_BYTES = 4
@@ -113,21 +114,13 @@ def _wrong_input(tensor: Any, declared: IoTensor | None) -> Iterator[tuple[str, 
         yield f"the type is {given}, and the model takes {declared.data_type}", hint
     if any(dim < 1 for dim in dims):
         size = "every dimension needs a size: -1 and 0 are none"
-        yield f"the dims are {_shown(dims)}, and {size}", "write the sizes to warm up with"
-    elif declared is not None and declared.dims is not None and not _fits(dims, declared.dims):
+        yield f"the dims are {shape_text(dims)}, and {size}", "write the sizes to warm up with"
+    elif declared is not None and declared.dims is not None and not agree(dims, declared.dims):
         batched = len(dims) == len(declared.dims) + 1
-        message = f"the dims are {_shown(dims)}, and the model takes {_shown(declared.dims)}"
+        message = (
+            f"the dims are {shape_text(dims)}, and the model takes {shape_text(declared.dims)}"
+        )
         yield message, "leave the batch axis out" if batched else None
-
-
-def _fits(dims: tuple[int, ...], declared: tuple[int, ...]) -> bool:
-    return len(dims) == len(declared) and all(
-        want in (-1, dim) for dim, want in zip(dims, declared, strict=True)
-    )
-
-
-def _shown(dims: tuple[int, ...]) -> str:
-    return f"[{','.join(map(str, dims))}]"
 
 
 WRONG_SAMPLE = Check(
@@ -178,7 +171,9 @@ def _wrong_file(model: Model, tensor: Any) -> Wrong | None:
     if word == "TYPE_STRING":
         return _wrong_strings(path, name, prod(dims))
     if word in BYTES:
-        return _wrong_size(name, found.st_size, prod(dims) * BYTES[word], f"{word}{_shown(dims)}")
+        return _wrong_size(
+            name, found.st_size, prod(dims) * BYTES[word], f"{word}{shape_text(dims)}"
+        )
     return None
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from mmctl.diagnostics import Position
 from mmctl.lint.ensembles.graph import Step, step_at, wiring_of
 from mmctl.lint.remembered import remembered
-from mmctl.lint.repository import Model, Repository
-from mmctl.lint.signatures import Io, IoTensor, io_of
+from mmctl.lint.repository import Model, Repository, names_of
+from mmctl.lint.signatures import Io, IoTensor, agree, io_of
 
 Dims = tuple[int, ...]
 
@@ -91,15 +91,7 @@ def mention_at(model: Model, tensor: str, mention: Mention) -> Position:
         map_name = "output_map" if mention.gives else "input_map"
         return step_at(model, mention.step, map_name, mention.name)
     section = "input" if mention.gives else "output"
-    names = [row.name for row in getattr(model.message, section)]
-    return model.at(section, names.index(tensor))
-
-
-def agree(one: Sequence[int], other: Sequence[int]) -> bool:
-    """Whether two shapes are equal, -1 standing for any size."""
-    return len(one) == len(other) and all(
-        a == b or -1 in (a, b) for a, b in zip(one, other, strict=True)
-    )
+    return model.at(section, names_of(getattr(model.message, section)).index(tensor))
 
 
 def fit(one: Mention, other: Mention) -> bool:

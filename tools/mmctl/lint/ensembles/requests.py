@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from mmctl.diagnostics import Rule, Severity
-from mmctl.lint.ensembles.calls import Mention, agree, fit, mention_at, mentions_of
+from mmctl.lint.ensembles.calls import Mention, fit, mention_at, mentions_of
 from mmctl.lint.ensembles.graph import Wiring, step_at, wiring_of
 from mmctl.lint.ensembles.tensors import shapes
 from mmctl.lint.repository import Model, Repository
 from mmctl.lint.rules import Check, Mistake
+from mmctl.lint.signatures import agree
 
 # ---------------------------------------------------------------- rows
 

@@ -8,9 +8,8 @@ nothing, and what only a server can tell of a model is not asked.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
 
-from mmctl.diagnostics import Rule, nearest
+from mmctl.diagnostics import Rule, closest, nearest
 from mmctl.lint.ensembles.calls import called_model, calls_known
 from mmctl.lint.ensembles.graph import circle_through, shown_way, step_at, wiring_of
 from mmctl.lint.repository import Model, Repository
@@ -28,7 +27,7 @@ def _find_unmapped_inputs(model: Model, repository: Repository) -> Iterator[Mist
         left = [name for name in inputs if name not in step.inputs and not inputs[name].optional]
         if not io.grows:
             for name in _unknown(step.inputs, io.inputs):  # a misspelt key is E005 alone
-                for meant in _meant(name, left):
+                if (meant := _meant(name, left)) is not None:
                     left.remove(meant)
         for name in left:
             yield Mistake(
@@ -66,7 +65,7 @@ def _find_unknown_names(model: Model, repository: Repository) -> Iterator[Mistak
                 yield Mistake(
                     step_at(model, step, f"{side}_map", name),
                     f"{step}: `{called.name}` has no {side} `{name}`",
-                    f"did you mean `{meant[0]}`?" if meant else nearest(name, known or ()),
+                    f"did you mean `{meant}`?" if meant else nearest(name, known or ()),
                 )
 
 
@@ -87,10 +86,10 @@ def _unknown(names: Iterable[str], known: Mapping[str, IoTensor] | None) -> list
     return [] if known is None else [name for name in names if name not in known]
 
 
-def _meant(name: str, free: list[str]) -> list[str]:
+def _meant(name: str, free: list[str]) -> str | None:
     """The one of the names that are not used yet which was meant, if it is near."""
-    same = [other for other in free if other.casefold() == name.casefold()]
-    return same[:1] or get_close_matches(name, free, n=1, cutoff=0.6)
+    same = (other for other in free if other.casefold() == name.casefold())
+    return next(same, None) or closest(name, free, 0.6)
 
 
 # ---------------------------------------------------------------- E008

@@ -16,7 +16,7 @@ from mmctl.lint.ensembles.calls import (
     mentions_of,
 )
 from mmctl.lint.ensembles.graph import Step, step_at, wiring_of
-from mmctl.lint.repository import Model, Repository
+from mmctl.lint.repository import Model, Repository, names_of
 from mmctl.lint.rules import Check, Mistake
 
 # ---------------------------------------------------------------- E006
@@ -123,7 +123,7 @@ def _find_mixed_streams(model: Model, repository: Repository) -> Iterator[Mistak
     outputs = [name for name in wiring.outputs if name in stream]
     if len({stream[name] for name in outputs}) > 1:
         odd = next(name for name in outputs if stream[name] != stream[outputs[0]])
-        at = model.at("output", [row.name for row in model.message.output].index(odd))
+        at = model.at("output", names_of(model.message.output).index(odd))
         yield Mistake(
             at, f"the ensemble's outputs join {_streams(outputs, stream, wiring.steps)}", hint
         )

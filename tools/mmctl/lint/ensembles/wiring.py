@@ -5,13 +5,11 @@ Triton checks these while it reads the repository; its reason is only in the ser
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
-from typing import Any
+from collections.abc import Iterator, Mapping
 
-from mmctl.diagnostics import Rule, nearest
+from mmctl.diagnostics import Rule, closest, nearest
 from mmctl.lint.ensembles.graph import End, Wiring, shown_way, step_at, wiring_of
-from mmctl.lint.repository import Model, Repository
+from mmctl.lint.repository import Model, Repository, names_of
 from mmctl.lint.rules import Check, Mistake
 from mmctl.lint.text import DOUBLE_KEY
 
@@ -51,18 +49,18 @@ def _find_loose_ends(model: Model, _repository: Repository) -> Iterator[Mistake]
     wiring = wiring_of(model)
     unread = _unread(wiring)
     wanted = (*wiring.missing, *wiring.unwritten)
-    known = {*wiring.inputs, *wiring.writers}
+    known = sorted({*wiring.inputs, *wiring.writers})
     for tensor in wanted:
         meant = _meant(tensor, unread)
-        for name in meant:
-            del unread[name]
-        hint = LOST_KEY if _lost_a_key(model) else nearest(tensor, meant or known)
+        if meant is not None:
+            del unread[meant]
+        hint = LOST_KEY if _lost_a_key(model) else nearest(tensor, [meant] if meant else known)
         if tensor in wiring.readers:
             end = wiring.readers[tensor][0]
             at = step_at(model, end.step, "input_map", end.name)
             yield Mistake(at, f"tensor `{tensor}` is read by {end.step} and written by none", hint)
         else:
-            at = model.at("output", _number(model.message.output, tensor))
+            at = model.at("output", names_of(model.message.output).index(tensor))
             yield Mistake(at, f"output `{tensor}` of the ensemble is written by no step", hint)
     for tensor, end in unread.items():
         yield Mistake(
@@ -81,13 +79,12 @@ def _lost_a_key(model: Model) -> bool:
     return any(finding.code == DOUBLE_KEY for finding in findings)
 
 
-def _meant(tensor: str, unread: Mapping[str, End]) -> list[str]:
+def _meant(tensor: str, unread: Mapping[str, End]) -> str | None:
     """The tensor that nobody reads and that was meant, if it is near: `t_1` is not a `t_2`
     misspelt.
     """
-    words = {name: name.rstrip(DIGITS) for name in unread}
-    near = [name for name in unread if words[name] != tensor.rstrip(DIGITS)]
-    return get_close_matches(tensor, near, n=1, cutoff=0.6)
+    word = tensor.rstrip(DIGITS)
+    return closest(tensor, [name for name in unread if name.rstrip(DIGITS) != word], 0.6)
 
 
 def _unread(wiring: Wiring) -> dict[str, End]:
@@ -271,10 +268,6 @@ EMPTY_STEP = Check(
     ),
     _find_empty_steps,
 )
-
-
-def _number(rows: Iterable[Any], name: str) -> int:
-    return [row.name for row in rows].index(name)
 
 
 ENSEMBLE_CHECKS: tuple[Check, ...] = (

@@ -26,6 +26,7 @@ from mmctl.lint.onnx.graph import Port, Shape
 from mmctl.lint.remembered import remembered
 from mmctl.lint.repository import Model, Repository
 from mmctl.lint.rules import Find, Mistake
+from mmctl.lint.signatures import agree
 from mmctl.triton.onnx_backend import Config, LoadError, Tensor, check_shape, shape_text
 
 
@@ -72,23 +73,33 @@ class Fit:
 
     def at(self, side: str, name: str, key: str = "") -> Position:
         """A tensor in config.pbtxt; where its section is, or would be, when it is not written."""
-        for number, entry in enumerate(self._written(side)):
-            if entry.name == name:
-                return self.model.at(side, number, *filter(None, (key,)))
-        return self.model.at(side)
+        if name not in self._written[side]:
+            return self.model.at(side)
+        number, _ = self._written[side][name]
+        return self.model.at(side, number, *filter(None, (key,)))
 
     def has_dims(self, side: str, tensor: Tensor) -> bool:
         """Whether Triton compares the tensor's shape as it is, and it says what was meant."""
-        unsaid = any(e.name == tensor.name and not e.dims for e in self._written(side))
+        _, entry = self._written[side].get(tensor.name, (0, None))
+        unsaid = entry is not None and not entry.dims
         scattered = side == "output" and tensor.name in self.config.batch_outputs
         sound = all(size >= 1 or size == -1 for size in tensor.shape)
         impossible = tensor.optional and self.batching  # a mistake of its own
         return sound and not (unsaid or tensor.ragged or scattered or impossible)
 
-    def _written(self, side: str) -> Sequence[Any]:
+    @cached_property
+    def named(self) -> frozenset[tuple[str, str]]:
+        """Side and name of what config and file both have."""
+        return frozenset((side, tensor.name) for side, tensor, _ in self.pairs)
+
+    @cached_property
+    def _written(self) -> Mapping[str, Mapping[str, tuple[int, Any]]]:
+        """Number and entry of each tensor in config.pbtxt; of two of one name the first."""
         message = self.model.message
-        written: Sequence[Any] = message.input if side == "input" else message.output
-        return written
+        return {
+            side: {row.name: (number, row) for number, row in reversed([*enumerate(rows)])}
+            for side, rows in (("input", message.input), ("output", message.output))
+        }
 
     def shown_batch(self) -> str:
         """Where the batch size comes from, for messages."""
@@ -154,6 +165,30 @@ def misfits(fit: Fit) -> tuple[Misfit, ...]:
         if tensor.name not in blamed:
             found += _other_shape(fit, side, tensor, port)
     return tuple(found)
+
+
+def misfits_of(code: str) -> Callable[[Fit], Iterator[Mistake]]:
+    """Finds the misfits that break the rule `code`."""
+
+    def find(fit: Fit) -> Iterator[Mistake]:
+        yield from (m.mistake for m in misfits(fit) if m.mistake is not None and m.code == code)
+
+    return find
+
+
+def other_rows(fit: Fit) -> Iterator[tuple[Port, int, int]]:
+    """Outputs that have another number of rows than the batch, with the two numbers."""
+    flat = fit.config.batch_inputs or any(tensor.ragged for tensor in fit.config.inputs)
+    if fit.config.max_batch < 2 or flat or fit.done.refused is not None:
+        return
+    blamed = {misfit.tensor for misfit in misfits(fit)}
+    for side, tensor, port in fit.pairs:
+        if side == "input" or port.name in blamed or port.name in fit.config.batch_outputs:
+            continue
+        for batch, rows in fit.file.batch_rows.items():
+            if batch <= fit.config.max_batch and rows.get(tensor.name, batch) != batch:
+                yield port, batch, rows[tensor.name]
+                break
 
 
 Pairs = Sequence[tuple[str, Tensor, Port]]
@@ -272,9 +307,7 @@ def _other_shape(fit: Fit, side: str, tensor: Tensor, port: Port) -> Iterator[Mi
 
 def _repeats_batch(dims: Sequence[int], model: Sequence[int]) -> bool:
     """Whether dims have the batch axis too, of which the model has one."""
-    return len(dims) == len(model) and all(
-        one == other or -1 in (one, other) for one, other in zip(dims[1:], model[1:], strict=True)
-    )
+    return len(dims) == len(model) and agree(dims[1:], model[1:])
 
 
 # ---------------------------------------------------------------- words

@@ -101,6 +101,12 @@ def model_of(config: Mapping[str, Any], version: str = "") -> Model:
     )
 
 
+def has_types(config: Mapping[str, Any]) -> bool:
+    """Whether every tensor has a type: Triton loads a model whose type is a number without one."""
+    tensors = (*config.get("input", ()), *config.get("output", ()))
+    return all(isinstance(tensor["data_type"], str) for tensor in tensors)
+
+
 def with_steps(model: Model, known: Mapping[str, Model]) -> Model:
     """An ensemble with what its steps, and those of its steps, ask of it."""
     inner = list(_inner(model, known, set()))

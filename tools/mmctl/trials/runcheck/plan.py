@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from mmctl.lint.repository import Model, Repository, calls_of
+from mmctl.lint.repository import Model, Repository, steps_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +53,6 @@ def plan_run(
         left_out=left_out,
         complete=any(_incomplete(models[name], code.get(name, "")) for name in run),
     )
-
-
-def steps_of(model: Model) -> tuple[str, ...]:
-    """The models that an ensemble calls, each once."""
-    return tuple(dict.fromkeys(called for _, called, _ in calls_of(model)))
 
 
 def _calls(model: Model, code: str, models: Mapping[str, Model]) -> tuple[str, ...]:

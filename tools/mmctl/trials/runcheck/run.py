@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from mmctl.client.samples import Sample, read_sample
-from mmctl.diagnostics import Finding, Position, Severity, nearest
+from mmctl.diagnostics import Finding, Position, Severity, in_order, nearest
 from mmctl.errors import InputError
 from mmctl.lint.repository import Model as Folder
-from mmctl.lint.repository import Repository, Target, read_repository
+from mmctl.lint.repository import Repository, Target, read_repository, steps_of
 from mmctl.lint.run import DEATH, LOAD, MATES, NOT_RUN, SILENCE, WARM_UP
 from mmctl.server.install import ensure_bare_runtime
 from mmctl.server.runtime import Runtime, precompile
@@ -32,7 +32,7 @@ from mmctl.trials.runcheck.folder import (
     scales_by_batch,
 )
 from mmctl.trials.runcheck.model import Model, warm_ups_of, with_steps
-from mmctl.trials.runcheck.plan import Plan, plan_run, steps_of
+from mmctl.trials.runcheck.plan import Plan, plan_run
 from mmctl.trials.runcheck.questions import Asking, Fate, Question, Reply
 from mmctl.trials.runcheck.reasons import short
 from mmctl.trials.runcheck.remarks import Place, Remark
@@ -82,7 +82,7 @@ def run_check(
             where = shown(repository)
             run.all(Scene(runtime, root, where, state, plan.complete, deadline_s, load_s))
     findings = [_finding(found.models[remark.model], remark) for remark in run.remarks]
-    return sorted(dict.fromkeys(findings), key=lambda f: (f.path, f.line, f.column, f.code))
+    return list(in_order(findings))
 
 
 class _Run:

@@ -17,7 +17,7 @@ from mmctl.server.control import Refusal
 from mmctl.server.log import tidy
 from mmctl.server.process import EmbeddedTriton
 from mmctl.server.runtime import Runtime
-from mmctl.trials.runcheck.model import Model, model_of
+from mmctl.trials.runcheck.model import Model, has_types, model_of
 from mmctl.trials.runcheck.questions import Fate, Outputs, Question, Reply
 from mmctl.trials.runcheck.reasons import dead_process
 
@@ -96,13 +96,15 @@ class Stage:
         return self._death() if self._struck() else Reply(Fate.ANSWERED)
 
     def models(self, name: str) -> tuple[Model, ...]:
-        """Every version of a model that is ready; none when the server is gone."""
+        """Every version of a model that is ready and can be asked; none when the server is gone."""
         with suppress(Refusal, WorldError):
             ready = [s.version or "" for s in self._control.index() if s.name == name and s.ready]
             several = len(ready) > 1
+            configs = {v: self._control.config(name, v) for v in sorted(ready, key=int)}
             return tuple(
-                model_of(self._control.config(name, v), v if several else "")
-                for v in sorted(ready, key=int)
+                model_of(config, v if several else "")
+                for v, config in configs.items()
+                if has_types(config)
             )
         return ()
 

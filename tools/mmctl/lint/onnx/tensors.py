@@ -1,4 +1,4 @@
-"""Whether a config and its ONNX file fit: M001 to M006, M010, M014 to M016, and the row of M009.
+"""What a config and its ONNX file say of each tensor: M001 to M004, M010 and M014.
 
 Configs are judged as Triton completes them. Where ONNX Runtime may know more of an output than the
 file tells, a finding says so, or there is none.
@@ -6,14 +6,22 @@ file tells, a finding says so, or there is none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
-from mmctl.diagnostics import Position, Rule, Severity, nearest
+from mmctl.diagnostics import Position, Rule, nearest
 from mmctl.lint.completion import tensors
-from mmctl.lint.onnx.fit import Fit, counted, each_version, misfits, moved_axis, quoted, shown
+from mmctl.lint.onnx.fit import (
+    Fit,
+    counted,
+    each_version,
+    misfits_of,
+    moved_axis,
+    other_rows,
+    quoted,
+    shown,
+)
 from mmctl.lint.onnx.graph import Port
-from mmctl.lint.remembered import remembered
 from mmctl.lint.repository import Model, Repository
 from mmctl.lint.rules import Check, Mistake
 from mmctl.triton.onnx_backend import (
@@ -23,28 +31,17 @@ from mmctl.triton.onnx_backend import (
     check_count,
     check_input,
 )
-from mmctl.triton.onnx_hazards import Hazard, hazards
 from mmctl.triton.releases import Release
 
 BF16_SINCE = Release(26, 1)
 """The backend learned BF16 inputs and outputs in 2026."""
 
-REEXPORT = "export again with an example of two rows, or write `max_batch_size: 0`"
-
-
-def _of_code(code: str) -> Callable[[Fit], Iterator[Mistake]]:
-    def find(fit: Fit) -> Iterator[Mistake]:
-        yield from (m.mistake for m in misfits(fit) if m.mistake is not None and m.code == code)
-
-    return find
-
-
 # ---------------------------------------------------------------- M001
 
 
 def _find_batch_axis(fit: Fit) -> Iterator[Mistake]:
-    yield from _of_code("M001")(fit)
-    for port, _, _ in _other_rows(fit):
+    yield from misfits_of("M001")(fit)
+    for port, _, _ in other_rows(fit):
         if hint := moved_axis(fit, port):
             text = f"output `{port.name}` is {shown(port.shape)} in {fit.name}, and its first axis "
             yield Mistake(fit.at("output", port.name, "dims"), f"{text}is not the batch", hint)
@@ -77,7 +74,7 @@ SHAPE = Check(
         wrong='output [ { name: "y" data_type: TYPE_FP32 dims: [ -1, 5 ] } ]  # file: [N,6,5]',
         right='output [ { name: "y" data_type: TYPE_FP32 dims: [ 6, 5 ] } ]',
     ),
-    each_version(_of_code("M002")),
+    each_version(misfits_of("M002")),
 )
 
 # ---------------------------------------------------------------- M003
@@ -125,7 +122,8 @@ def _find_names(fit: Fit) -> Iterator[Mistake]:
 def _unlike_inputs(fit: Fit) -> Iterator[Mistake]:
     inputs, given = fit.ports["input"], _given_inputs(fit)
     unknown = [tensor for tensor in fit.config.inputs if tensor.name not in inputs]
-    missing = [port.name for port in fit.file.inputs if port.name not in given]
+    known = frozenset(given)
+    missing = [port.name for port in fit.file.inputs if port.name not in known]
     names = quoted(port.name for port in fit.file.inputs)
     count = f"{fit.name} has {counted(len(fit.file.inputs), 'input')}"
     count += f", {names}, and the config has {len(given)}"
@@ -149,15 +147,15 @@ def _unlike_inputs(fit: Fit) -> Iterator[Mistake]:
             yield Mistake(fit.model.at("input"), text, "declare each input in one place")
 
 
-def _given_inputs(fit: Fit) -> tuple[str, ...]:
+def _given_inputs(fit: Fit) -> list[str]:
     """The tensors of the model that a request, or Triton itself, fills."""
     message = fit.model.message
-    return (
+    return [
         *(tensor.name for tensor in fit.config.inputs),
         *(name for entry in message.batch_input for name in entry.target_name),
         *(entry.name for entry in message.sequence_batching.control_input),
         *(entry.input_name for entry in message.sequence_batching.state),
-    )
+    ]
 
 
 def _wrongly_optional(fit: Fit) -> Iterator[Mistake]:
@@ -193,121 +191,6 @@ NAME = Check(
     each_version(_find_names),
 )
 
-# ---------------------------------------------------------------- M005
-
-SCALARS = {
-    "scalar-output-crash": ("output", Severity.ERROR),
-    "scalar-output": ("output", Severity.ERROR),
-    "scalar-input": ("input", Severity.WARNING),
-}
-
-
-@remembered
-def _hazards(fit: Fit) -> tuple[Hazard, ...]:
-    """What loads and then fails; misfits have their own findings."""
-    if fit.done.refused is not None or not fit.done.max_batch_known:
-        return ()
-    blamed = {misfit.tensor for misfit in misfits(fit)}
-    inputs = tensors(port for port in fit.file.inputs if port.shape is not None)
-    outputs = tensors(port for port in fit.file.outputs if port.shape is not None)
-    found = hazards(fit.config, inputs, outputs)
-    return tuple(hazard for hazard in found if hazard.subject not in blamed)
-
-
-def _find_scalars(fit: Fit) -> Iterator[Mistake]:
-    yield from _of_code("M005")(fit)
-    for hazard in _hazards(fit):
-        if hazard.key in SCALARS:
-            side, severity = SCALARS[hazard.key]
-            hint = "export it with one value for each row, [N,1], or write `max_batch_size: 0`"
-            yield Mistake(fit.at(side, hazard.subject), hazard.text, hint, severity)
-
-
-SCALAR = Check(
-    Rule(
-        "M005",
-        "scalar in a model that batches",
-        "A scalar has no batch axis. As an output it cannot be divided among requests: Triton's "
-        "ONNX backend loads the model, and the first request kills the server if the config has an "
-        "empty reshape, or a batch of two fails. As an input, one value counts for all rows.",
-        wrong="max_batch_size: 8  # model.onnx: total []\n"
-        'output [ { name: "total" data_type: TYPE_FP32 dims: [ 1 ] reshape { shape: [ ] } } ]',
-        right="max_batch_size: 8  # model.onnx: total [N,1]\n"
-        'output [ { name: "total" data_type: TYPE_FP32 dims: [ 1 ] } ]',
-    ),
-    each_version(_find_scalars),
-)
-
-# ---------------------------------------------------------------- M006
-
-
-def _other_rows(fit: Fit) -> Iterator[tuple[Port, int, int]]:
-    """Outputs that have another number of rows than the batch, with the two numbers."""
-    flat = fit.config.batch_inputs or any(tensor.ragged for tensor in fit.config.inputs)
-    if fit.config.max_batch < 2 or flat or fit.done.refused is not None:
-        return
-    blamed = {misfit.tensor for misfit in misfits(fit)}
-    for side, tensor, port in fit.pairs:
-        if side == "input" or port.name in blamed or port.name in fit.config.batch_outputs:
-            continue
-        for batch, rows in fit.file.batch_rows.items():
-            if batch <= fit.config.max_batch and rows.get(tensor.name, batch) != batch:
-                yield port, batch, rows[tensor.name]
-                break
-
-
-def _find_fixed_batch(fit: Fit) -> Iterator[Mistake]:
-    yield from _of_code("M006")(fit)
-    short = [*_other_rows(fit)]
-    for port, batch, rows in short:
-        if not moved_axis(fit, port):
-            yield Mistake(
-                fit.at("output", port.name),
-                f"output `{port.name}` of {fit.name} has {counted(rows, 'row')} for a batch of "
-                f"{batch}, which cannot be divided among requests",
-                REEXPORT,
-            )
-    if fit.config.max_batch > 1 and not (short or misfits(fit) or fit.done.refused):
-        for broken in _broken_nodes(fit):
-            yield Mistake(fit.model.at("max_batch_size"), broken, REEXPORT)
-
-
-def _broken_nodes(fit: Fit) -> Iterator[str]:
-    for state in fit.file.fixed_states:
-        yield (
-            f"`{state.node}` ({state.operator}) in {fit.name} starts from a constant state for "
-            f"{counted(state.batch, 'row')}, and max_batch_size is {fit.config.max_batch}: any "
-            "other batch fails"
-        )
-    if not fit.file.fixed_states and (broken := fit.file.broken_by_batch):
-        yield f"{fit.name} takes one row, and a batch of 2 breaks its graph: {broken}"
-
-
-FIXED_BATCH = Check(
-    Rule(
-        "M006",
-        "batch fixed inside the graph",
-        "The file says that the first axis is open, and the graph has a size of its own there: it "
-        "was traced with one row, and a constant of that size stayed in it. Shape inference shows "
-        "some of these; the others show when a batch of two runs: `mmctl check --run`.",
-        wrong="torch.onnx.export(model, (torch.zeros(1, 4),), ...)  # x.view(1, 2, 2) inside",
-        right="torch.onnx.export(model, (torch.zeros(2, 4),), ...)  # x.view(x.shape[0], 2, 2)",
-    ),
-    each_version(_find_fixed_batch),
-)
-
-# ---------------------------------------------------------------- M009
-
-BATCH_MATES = Rule(
-    "M009",
-    "answers that depend on the batch",
-    "A batch must give each row what it gets alone. A mean or a norm over the batch axis loads and "
-    "runs, and each request is then changed by others that it was joined with. Only a run shows "
-    "it: `mmctl check --run`.",
-    wrong="x - x.mean(axis=0)",
-    right="x - x.mean(axis=1, keepdims=True)",
-)
-
 # ---------------------------------------------------------------- M010
 
 
@@ -328,7 +211,7 @@ def _find_unserved(model: Model, repository: Repository) -> Iterator[Mistake]:
 
 def _why_unserved(fit: Fit, side: str, port: Port) -> tuple[str, str] | None:
     """What is wrong, and the way out; some kinds do no harm where the config leaves them out."""
-    named = any(s == side and tensor.name == port.name for s, tensor, _ in fit.pairs)
+    named = (side, port.name) in fit.named
     if "map(" in port.kind:
         hint = "export the classifier without ZipMap: `options={'zipmap': False}` in skl2onnx"
         return f"{port.kind}, and Triton serves tensors only", hint
@@ -406,70 +289,11 @@ SPECIAL_INPUT = Check(
     each_version(_find_special_inputs),
 )
 
-# ---------------------------------------------------------------- M015
-
-
-def _find_short_strings(fit: Fit) -> Iterator[Mistake]:
-    for hazard in _hazards(fit):
-        known = all(hazard.subject in rows for rows in fit.file.batch_rows.values())
-        if hazard.key == "string-output" and not known:
-            at = fit.at("output", hazard.subject)
-            yield Mistake(at, hazard.text, "give one row of text for each row")
-
-
-SHORT_STRINGS = Check(
-    Rule(
-        "M015",
-        "strings that may be fewer than the batch",
-        "Triton's ONNX backend does not count the rows of a string output: when the model gives "
-        "fewer than came in, the answer holds foreign memory, or the server dies.",
-        Severity.WARNING,
-        wrong="model.onnx: x [N,4] -> labels [K], strings",
-        right="model.onnx: x [N,4] -> labels [N,1], strings",
-    ),
-    each_version(_find_short_strings),
-)
-
-# ---------------------------------------------------------------- M016
-
-
-def _find_ragged_outputs(fit: Fit) -> Iterator[Mistake]:
-    flat = all(len(port.shape or ()) == 1 for _, tensor, port in fit.pairs if tensor.ragged)
-    for hazard in _hazards(fit):
-        if hazard.key == "ragged-output" and flat:  # else the model does not even load
-            yield Mistake(
-                fit.at("output", hazard.subject),
-                hazard.text,
-                f'add batch_output [ {{ target_name: "{hazard.subject}" kind: '
-                "BATCH_SCATTER_WITH_INPUT_SHAPE source_input: ... } ]",
-            )
-
-
-RAGGED_OUTPUT = Check(
-    Rule(
-        "M016",
-        "output that is handed out by the wrong rows",
-        "An output that has as many values as a ragged input must be scattered by its shape. "
-        "Without batch_output Triton divides it by the rows of the requests, so each gets values "
-        "of others, without an error.",
-        Severity.WARNING,
-        wrong="input [ { ... allow_ragged_batch: true } ]",
-        right="input [ { ... allow_ragged_batch: true } ]\n"
-        'batch_output [ { target_name: "y" kind: BATCH_SCATTER_WITH_INPUT_SHAPE '
-        'source_input: "x" } ]',
-    ),
-    each_version(_find_ragged_outputs),
-)
-
-ONNX_CHECKS: tuple[Check, ...] = (
+ONNX_TENSOR_CHECKS: tuple[Check, ...] = (
     BATCH_AXIS,
     SHAPE,
     TYPE,
     NAME,
-    SCALAR,
-    FIXED_BATCH,
     UNSERVED,
     SPECIAL_INPUT,
-    SHORT_STRINGS,
-    RAGGED_OUTPUT,
 )

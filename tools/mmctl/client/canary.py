@@ -1,0 +1,65 @@
+"""Which requests go to the candidate of a model, while a canary stands."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from mmctl.client.wire import encode
+from mmctl.inference import InferRequest
+from mmctl.triton.repository import NEXT
+
+ASK_AGAIN_S = 5.0
+
+
+class Canaries:
+    """What a client knows of the canaries of its server. Threads may share it.
+
+    A share is in percent, 0 without a canary; it is asked for when a model is first called, and
+    again after ASK_AGAIN_S. Equal keys go the same way, everywhere and always.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._shares: dict[str, float] = {}
+        self._due: dict[str, float] = {}
+
+    def asks(self, request: InferRequest) -> bool:
+        """Whether the server must be asked for the share now; one of many threads is told so.
+        A request for one version, or for a candidate itself, goes where it says.
+        """
+        if request.version or request.model.endswith(NEXT):
+            return False
+        now = self._clock()
+        if now < self._due.get(request.model, now):
+            return False
+        self._due[request.model] = now + ASK_AGAIN_S
+        return True
+
+    def learn(self, model: str, share: float) -> None:
+        """A share of 0 is that of a candidate which does not answer, too."""
+        self._shares[model] = share
+
+    def candidate_for(self, request: InferRequest, key: str | bytes) -> InferRequest | None:
+        """The same request to the candidate, when it is one of its share; `key` may be empty."""
+        share = 0.0 if request.version else self._shares.get(request.model, 0.0)
+        if not share or part_of(key or request.request_id or content_of(request)) >= share * 100:
+            return None
+        return replace(request, model=request.model + NEXT)
+
+
+def part_of(key: str | bytes) -> int:
+    """0 to 9999, the same for a key in every process."""
+    data = key.encode() if isinstance(key, str) else key
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest()) % 10_000
+
+
+def content_of(request: InferRequest) -> bytes:
+    """A digest of the inputs: their names, types, shapes and values."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, array in sorted(request.inputs.items()):
+        digest.update(f"{name} {array.dtype.str} {array.shape};".encode())
+        digest.update(encode(array))
+    return digest.digest()
