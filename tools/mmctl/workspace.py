@@ -11,6 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from mmctl.diagnostics import nearest
 from mmctl.documents import Entry, load_entry, read_document
 from mmctl.errors import InputError
 
@@ -75,6 +76,13 @@ class Workspace:
 
     def served(self, target: str) -> Path:
         return self.state / "served" / target
+
+    def target(self, name: str) -> Target:
+        """A target of mmctl.yaml. Raises InputError, with the nearest name, for any other."""
+        if name in self.targets:
+            return self.targets[name]
+        hint = nearest(name, self.targets) or "add it under `targets` in mmctl.yaml"
+        raise InputError(f"`{name}` is not a target of mmctl.yaml", hint=hint)
 
     def shown(self, path: Path) -> str:
         """The path as messages name it: relative to the workspace where it can be."""

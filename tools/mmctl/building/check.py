@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mmctl.building.catalog import read_catalog
 from mmctl.building.compiled import find_mistakes, oldest_release
-from mmctl.diagnostics import Finding, Severity, in_order, nearest
+from mmctl.diagnostics import Finding, Severity, in_order
 from mmctl.errors import InputError, InvalidFiles
 from mmctl.lint.checker import check_repository
 from mmctl.lint.repository import (
@@ -115,10 +115,7 @@ def refuse_mistakes(workspace: Workspace, models: Iterable[str], say: Say) -> No
 
 def target_of(workspace: Workspace, name: str) -> Target:
     """A target of mmctl.yaml as the rules see it. Raises InputError when it is not there."""
-    known = workspace.targets.get(name)
-    if known is None:
-        hint = nearest(name, workspace.targets) or "add it under `targets` in mmctl.yaml"
-        raise InputError(f"`{name}` is not a target of mmctl.yaml", hint=hint)
+    known = workspace.target(name)
     return Target(
         release=parse_release(known.release),
         gpus=known.gpus,

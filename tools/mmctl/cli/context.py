@@ -41,4 +41,4 @@ def confirm(question: str, hint: str) -> None:
     if not sys.stdin.isatty():
         raise InputError("cannot ask: there is no terminal", hint=hint)
     if not typer.confirm(question, err=True):
-        raise Refused("nothing was written")
+        raise Refused("nothing was changed")

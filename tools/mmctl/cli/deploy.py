@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +11,7 @@ import typer
 
 from mmctl.cli import context
 from mmctl.cli.render import as_json
-from mmctl.errors import InputError, Refused
+from mmctl.errors import InputError
 
 if TYPE_CHECKING:
     from mmctl.deploy.comparison import Comparison
@@ -156,7 +155,8 @@ def prune(
         tell("\n".join(render_old(old)))
         is_wanted = bool(old) and not dry_run
         if is_wanted:
-            _confirm(f"remove {len(old)} versions?", yes=yes)
+            if not yes:
+                context.confirm(f"remove {len(old)} versions?", "pass `--yes`, or `--dry-run`")
             remove(tree, old)
     if json:
         rows = [{"model": o.model, "version": o.version, "bytes": o.bytes} for o in old]
@@ -205,22 +205,13 @@ def _carry_out(
     tell: Callable[[str], None] = context.say if json else print
     tell("\n".join(render_plan(place.name, plan)))
     if not (dry_run or is_idle):
-        _confirm(f"apply these {len(plan.steps)} steps?", yes=yes)
+        if not yes:
+            context.confirm(f"apply these {len(plan.steps)} steps?", "pass `--yes`, or `--dry-run`")
         carry_out(place, deployment, context.say)
     if json:
         print(as_json({**plan_values(place.name, plan), "applied": not (dry_run or is_idle)}))
     elif not (dry_run or is_idle):
         print("done: " + (", ".join(_moved(plan)) or "all is ready"))
-
-
-def _confirm(question: str, *, yes: bool) -> None:
-    """Raises Refused when the answer is no, InputError when there is nobody to ask."""
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise InputError("nobody is there to confirm", hint="pass `--yes`, or `--dry-run`")
-    if not typer.confirm(question, err=True):
-        raise Refused("nothing was changed")
 
 
 def render_plan(target: str, plan: Plan) -> list[str]:

@@ -11,7 +11,7 @@ from mmctl.cli.render import as_json
 
 if TYPE_CHECKING:
     from mmctl.triton.releases import Release
-    from mmctl.workspace import Target, Workspace
+    from mmctl.workspace import Workspace
 
 Names = Annotated[
     list[str] | None, typer.Argument(metavar="NAME...", help="Models or pipelines; all by default.")
@@ -105,7 +105,7 @@ def k8s(
         repository=repository,
         least=least,
         most=most,
-        gpus=_known(workspace, target).gpus if target else 0,
+        gpus=workspace.target(target).gpus if target else 0,
         queue_ms=queue_ms,
         monitoring=monitoring,
         clients=clients,
@@ -141,17 +141,4 @@ def _finish(
 def _release(workspace: Workspace, target: str | None) -> Release:
     from mmctl.triton.releases import parse_release
 
-    return parse_release(
-        _known(workspace, target).release if target else workspace.defaults.release
-    )
-
-
-def _known(workspace: Workspace, target: str) -> Target:
-    from mmctl.diagnostics import nearest
-    from mmctl.errors import InputError
-
-    if target not in workspace.targets:
-        raise InputError(
-            f"`{target}` is not a target of mmctl.yaml", hint=nearest(target, workspace.targets)
-        )
-    return workspace.targets[target]
+    return parse_release(workspace.target(target).release if target else workspace.defaults.release)

@@ -88,12 +88,7 @@ def tree_of(workspace: Workspace, target: str) -> Tree:
     """Raises InputError for a target that is not known, or whose tree is nowhere."""
     if target == EMBEDDED:
         return LocalTree(workspace.served(EMBEDDED), _precompiler(workspace))
-    known = workspace.targets.get(target)
-    if known is None:
-        raise InputError(
-            f"`{target}` is not a target of mmctl.yaml",
-            hint=nearest(target, (EMBEDDED, *workspace.targets)),
-        )
+    known = workspace.target(target)
     if known.repository is None:
         raise InputError(
             f"target `{target}` has no `repository`: mmctl does not know where its Triton reads",
