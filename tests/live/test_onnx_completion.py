@@ -23,6 +23,7 @@ from onnx_samples import X, Y, identity
 from servers import Serve
 
 import mmctl.server.process
+from mmctl.server.access import http_headers
 from mmctl.server.process import EmbeddedTriton
 from mmctl.server.wheel import wheel_launch
 
@@ -76,7 +77,8 @@ class Server:
         return Loaded(config, error and reason(error, str(self._repository)), self._said(name))
 
     def _ask(self, method: str, path: str) -> dict[str, Any]:
-        request = Request(f"http://{self._running.http}/v2/{path}", method=method)
+        headers = http_headers(self._running.control.key)
+        request = Request(f"http://{self._running.http}/v2/{path}", method=method, headers=headers)
         try:
             with urlopen(request) as answer:
                 return json.loads(answer.read() or "{}")

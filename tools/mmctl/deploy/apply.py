@@ -35,12 +35,21 @@ class Vanished(WorldError):
     """The server stopped answering in the middle of a step."""
 
 
+DRAIN_S = 1.0
+REPLACES = ("serve", "switch", "settings", "settle", "again", "resume")
+"""Loads after which requests may still be under way in what was replaced."""
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to deploy to."""
+    """Where to deploy to. After a load that replaces a model, `drain_s` pass before what the old
+    one called may go: a version that is loaded again under its own number does not show in the
+    index while its last requests are answered.
+    """
 
     tree: Tree
     server: Server
+    drain_s: float = 0.0
 
 
 def apply(
@@ -92,6 +101,8 @@ def _do(step: Step, target: Target, golden: Mapping[str, Sequence[Sample]], seam
             with suppress(Refused) if step.may_fail else nullcontext():
                 _load(server, step.model)
                 _await_ready(server, step.ready)
+            if step.before is not None and step.why in REPLACES:
+                _await_drained(target, step.model)
         case Try():
             _try(step, server, golden[step.pipeline])
         case Remove():
@@ -141,6 +152,18 @@ def _await_gone(server: Server, model: str) -> None:
         if time.monotonic() > deadline:
             break
         time.sleep(POLL_S)
+
+
+def _await_drained(target: Target, model: str) -> None:
+    """Until what a load has replaced has answered its last requests, for which it needs what it
+    calls.
+    """
+    deadline = time.monotonic() + SETTLE_S
+    while any(e.model == model and e.state == "UNLOADING" for e in target.server.index()):
+        if time.monotonic() > deadline:
+            break
+        time.sleep(POLL_S)
+    time.sleep(target.drain_s)
 
 
 def _not_ready(server: Server, ready: Mapping[str, Versions]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from typing import Any
 from mmctl.building.check import target_of
 from mmctl.building.compiled import oldest_release
 from mmctl.client.status import Counts
-from mmctl.deploy.apply import Seam, Target, apply
+from mmctl.deploy.apply import DRAIN_S, Seam, Target, apply
 from mmctl.deploy.canary import plan_canary, plan_without, refuse_beside, standing, the_canary
 from mmctl.deploy.gather import Gathered, gather, gather_back, gather_candidate
 from mmctl.deploy.ledger import What, entry, outcome_of
@@ -251,7 +251,7 @@ def carry_out(
     try:
         apply(
             deployment.plan,
-            Target(place.tree, place.server),
+            Target(place.tree, place.server, DRAIN_S),
             deployment.gathered.golden,
             say=say,
             seam=seam,
