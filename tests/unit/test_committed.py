@@ -4,7 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from mmctl.building.check import check_workspace
+from mmctl.diagnostics import Severity
+from mmctl.lint.repository import Target
 from mmctl.triton.repository import read_lock
+from mmctl.workspace import read_workspace
 
 
 @pytest.mark.parametrize(
@@ -33,3 +37,10 @@ def test_intent_int8_is_intent_on_another_encoder(root: Path) -> None:
     assert (int8 / "pipeline.yaml").read_text().splitlines()[1:] == wanted
     for path in (p for folder in ("assets", "samples") for p in (exact / folder).iterdir()):
         assert (int8 / path.relative_to(exact)).read_bytes() == path.read_bytes()
+
+
+def test_the_checker_has_only_remarks(root: Path) -> None:
+    """On a clean checkout as on a built one: locks stand for the weights."""
+    checked = check_workspace(read_workspace(root), Target())
+    wrong = [f.text() for f in checked.findings if f.severity is not Severity.INFO]
+    assert (wrong, checked.models > 50, checked.pipelines > 10) == ([], True, True)
