@@ -18,7 +18,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+
+from bench_measure import estimate, interleaved
 
 SECONDS = 2.0
 MEBIBYTES = 300.0
@@ -116,15 +117,6 @@ def _cpu(used: resource.struct_rusage) -> float:
     return used.ru_utime + used.ru_stime
 
 
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """95 % of the median, by order statistics; of few values the least and the greatest."""
-    ordered = sorted(values)
-    reach = round(0.98 * len(ordered) ** 0.5)
-    middle = (len(ordered) - 1) / 2
-    low, high = int(middle - reach + 0.5), int(middle + reach + 0.5)
-    return ordered[max(0, low)], ordered[min(len(ordered) - 1, high)]
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", type=int, default=1000)
@@ -139,22 +131,21 @@ def main() -> int:
         imports = "from tritonclient.grpc import model_config_pb2; import pydantic, typer, yaml"
         empty = [sys.executable, "-c", imports]
         command = [sys.executable, "-m", "mmctl", "check", str(root)]
-        pairs = [(measure(empty), measure(command)) for _ in range(options.runs)]
+        pairs = list(interleaved(options.runs, lambda: measure(empty), lambda: measure(command)))
     rows = {
-        "wall s": [run.wall for _, run in pairs],
-        "CPU s": [run.cpu for _, run in pairs],
-        "memory MiB": [run.memory for _, run in pairs],
-        "wall s of the imports": [run.wall for run, _ in pairs],
-        "CPU s of the imports": [run.cpu for run, _ in pairs],
+        "wall s": estimate([run.wall for _, run in pairs]),
+        "CPU s": estimate([run.cpu for _, run in pairs]),
+        "memory MiB": estimate([run.memory for _, run in pairs]),
+        "wall s of the imports": estimate([run.wall for run, _ in pairs]),
+        "CPU s of the imports": estimate([run.cpu for run, _ in pairs]),
     }
     if options.json:
-        print(json.dumps({"schema": 1, "median": {name: median(v) for name, v in rows.items()}}))
+        print(json.dumps({"schema": 1, "median": {name: row.median for name, row in rows.items()}}))
     else:
         print(f"{options.models} models, {options.ensembles} ensembles, {options.runs} runs")
-        for name, values in rows.items():
-            low, high = interval(values)
-            print(f"{name:22} {median(values):8.2f}   ({low:.2f} to {high:.2f})")
-    within = median(rows["wall s"]) < SECONDS and median(rows["memory MiB"]) < MEBIBYTES
+        for name, row in rows.items():
+            print(f"{name:22} {row.median:8.2f}   ({row.low:.2f} to {row.high:.2f})")
+    within = rows["wall s"].median < SECONDS and rows["memory MiB"].median < MEBIBYTES
     return 0 if within else 1
 
 

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+
+from file_trees import Files, write
 
 from mmctl.diagnostics import Finding
 from mmctl.lint.checker import check_repository
 from mmctl.lint.repository import Repository, Target, read_repository
 from mmctl.lint.rules import Check
-
-Files = Mapping[str, str | bytes]
-"""Path below the repository -> content; a path that ends with `/` is an empty folder."""
-
-
-def write(folder: Path, files: Files) -> Path:
-    for name, content in files.items():
-        path = folder / name
-        (path if name.endswith("/") else path.parent).mkdir(parents=True, exist_ok=True)
-        if not name.endswith("/"):
-            path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return folder
 
 
 def repository(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from file_trees import write
 
 from mmctl.cli.app import main
 from mmctl.lint import RULES
@@ -22,13 +23,6 @@ output [ { name: "y" data_type: TYPE_FP32 dims: [ 4 ] } ]
 """
 BAD = GOOD.replace("TYPE_FP32", "TYPE_FLOAT32", 1)
 LINE = "scorer/config.pbtxt:4:32: C001 `data_type` has no word `TYPE_FLOAT32`"
-
-
-def write(root: Path, files: Mapping[str, str]) -> None:
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
 
 
 @pytest.fixture

@@ -113,6 +113,11 @@ def _one_line(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
+def counted(number: int, noun: str) -> str:
+    """`2 rows`, `1 row`, `no rows`."""
+    return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
+
+
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """A hint that offers the nearest right name, or lists the few there are."""
     names = sorted(dict.fromkeys(known))

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from file_trees import write
 
 from mmctl.workspace import Workspace, read_workspace
 
@@ -24,13 +25,6 @@ outputs: {y: echo.y}
 """
 
 STEPS = "def double(x):\n    return {'y': x * 2}\n"
-
-
-def write(root: Path, files: dict[str, str]) -> None:
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ from pathlib import Path
 from textwrap import indent
 
 import pytest
-from lint_repositories import Files, ensemble, found, found_in, lines, model
+from file_trees import Files
+from lint_repositories import ensemble, found, found_in, lines, model
 
 from mmctl.lint.code.bls import BLS_CHECKS
 from mmctl.lint.code.calls import read_calls

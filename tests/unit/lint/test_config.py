@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from lint_repositories import Files, found, found_in, lines
+from file_trees import Files
+from lint_repositories import found, found_in, lines
 
 from mmctl.lint.configs.model import CONFIG_CHECKS
 from mmctl.lint.repository import Target

@@ -6,7 +6,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from lint_repositories import Files, ensemble, found, lines, model, repository
+from file_trees import Files
+from lint_repositories import ensemble, found, lines, model, repository
 
 from mmctl.lint.ensembles.graph import wiring_of
 from mmctl.lint.ensembles.requests import REQUEST_CHECKS

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from lint_repositories import Files, ensemble, model, repository
+from file_trees import Files
+from lint_repositories import ensemble, model, repository
 
 from mmctl.errors import InputError
 from mmctl.lint.checker import check_repository

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from lint_repositories import Files, ensemble, found, found_in, lines, model
+from file_trees import Files
+from lint_repositories import ensemble, found, found_in, lines, model
 
 from mmctl.lint.configs.layout import LAYOUT_CHECKS
 

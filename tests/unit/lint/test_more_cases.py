@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from lint_repositories import Files, ensemble, model, write
+from file_trees import Files, write
+from lint_repositories import ensemble, model
 from onnx_samples import identity, onnx_model
 
 from mmctl.building.check import check

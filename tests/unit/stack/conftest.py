@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from file_trees import write
 
 from mmctl.stack.inventory import Inventory, ServedModel, ServedNode
 from mmctl.workspace import Workspace, read_workspace
@@ -57,13 +58,6 @@ outputs: {y: b.y}
 """
 
 STEPS = "def double(x):\n    return {'y': x * 2}\n"
-
-
-def write(root: Path, files: dict[str, str]) -> None:
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
 
 
 @pytest.fixture

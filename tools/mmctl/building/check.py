@@ -78,24 +78,22 @@ def check(
     Without a path: the workspace around the current folder. Raises InputError for a path that
     does not exist or is none of these.
     """
-    return check_paths([Path(path) for path in paths], target or Target(), values or {}).findings
+    target = target or Target()
+    if not paths:
+        return check_workspace(find_workspace(Path.cwd()), target, values).findings
+    return check_paths([Path(path) for path in paths], target, values or {}).findings
 
 
 def check_paths(paths: Sequence[Path], target: Target, values: Mapping[str, str]) -> Checked:
     """Each path in turn; the same finding is told once. Raises InputError."""
-    subjects = list(_distinct(read_subject(path, target, values) for path in paths))
-    if not paths:
-        subjects = [_workspace_subject(find_workspace(Path.cwd()), target, values)]
-    found = [finding for subject in subjects for finding in _judge(subject)]
-    return Checked(in_order(found), tuple(subjects))
+    return _checked(_distinct(read_subject(path, target, values) for path in paths))
 
 
 def check_workspace(
     workspace: Workspace, target: Target, values: Mapping[str, str] | None = None
 ) -> Checked:
     """All models and pipelines of a workspace."""
-    subject = _workspace_subject(workspace, target, values or {})
-    return Checked(in_order(_judge(subject)), (subject,))
+    return _checked([_workspace_subject(workspace, target, values or {})])
 
 
 def refuse_mistakes(workspace: Workspace, models: Iterable[str], say: Say) -> None:
@@ -227,6 +225,11 @@ def _workspace_subject(workspace: Workspace, target: Target, values: Mapping[str
     shown = workspace.shown(workspace.models)
     repository, findings = read_repository(workspace.models, shown, target, values)
     return Subject(repository, tuple(repository.models), workspace, pipelines, findings)
+
+
+def _checked(subjects: Iterable[Subject]) -> Checked:
+    subjects = tuple(subjects)
+    return Checked(in_order(f for subject in subjects for f in _judge(subject)), subjects)
 
 
 def _judge(subject: Subject) -> Iterable[Finding]:

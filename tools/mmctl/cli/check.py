@@ -12,7 +12,7 @@ import typer
 
 from mmctl.cli import context
 from mmctl.cli.render import as_json
-from mmctl.diagnostics import Finding, Rule, Severity, in_order, nearest
+from mmctl.diagnostics import Finding, Rule, Severity, counted, in_order, nearest
 from mmctl.errors import InputError, InvalidFiles
 
 if TYPE_CHECKING:
@@ -86,7 +86,8 @@ def check(
         return
     if json and sarif:
         raise InputError("`--json` and `--sarif` exclude each other", hint="pass one of them")
-    chosen = _Chosen(_prefixes("--select", select, RULES), _prefixes("--ignore", ignore, RULES))
+    wanted = _prefixes("--select", select, RULES) or ("",)
+    unwanted = _prefixes("--ignore", ignore, RULES)
     if input_ and not run:
         raise InputError("`--input` is for `--run`", hint="add `--run`")
     samples = {name: Path(file) for name, file in _pairs("--input", input_ or []).items()}
@@ -97,7 +98,11 @@ def check(
         checked = _checked(paths or [], judged_for, values)
     if run:
         checked = _with_run(checked, samples)
-    findings = [finding for finding in checked.findings if chosen.has(finding.code)]
+    findings = [
+        finding
+        for finding in checked.findings
+        if finding.code.startswith(wanted) and not finding.code.startswith(unwanted)
+    ]
     _print(findings, checked, json=json, sarif=sarif)
     raise typer.Exit(1 if _fails(findings, strict=strict) else 0)
 
@@ -211,19 +216,6 @@ def _runtime_for(subject: Subject) -> tuple[Path, Runtime]:
     return workspace.state, ensure_runtime(workspace, context.say)
 
 
-class _Chosen:
-    """Which codes are told."""
-
-    def __init__(self, select: tuple[str, ...], ignore: tuple[str, ...]) -> None:
-        self._select = select
-        self._ignore = ignore
-
-    def has(self, code: str) -> bool:
-        if self._select and not code.startswith(self._select):
-            return False
-        return not (self._ignore and code.startswith(self._ignore))
-
-
 def _prefixes(option: str, given: Iterable[str] | None, rules: dict[str, Rule]) -> tuple[str, ...]:
     prefixes = tuple(word.strip().upper() for text in given or () for word in text.split(","))
     for prefix in prefixes:
@@ -273,7 +265,7 @@ def _print(findings: Sequence[Finding], checked: Checked, *, json: bool, sarif: 
 def _summary(findings: Sequence[Finding], checked: Checked) -> str:
     counts = Counter(finding.severity for finding in findings)
     told = ", ".join(
-        _counted(counts[severity], word)
+        counted(counts[severity], word)
         for severity, word in (
             (Severity.ERROR, "error"),
             (Severity.WARNING, "warning"),
@@ -281,13 +273,9 @@ def _summary(findings: Sequence[Finding], checked: Checked) -> str:
         )
         if counts[severity]
     )
-    looked = [_counted(checked.models, "model")] if checked.models else []
-    looked += [_counted(checked.pipelines, "pipeline")] if checked.pipelines else []
+    looked = [counted(checked.models, "model")] if checked.models else []
+    looked += [counted(checked.pipelines, "pipeline")] if checked.pipelines else []
     return f"{told or 'nothing wrong'} in {' and '.join(looked) or 'the text'}"
-
-
-def _counted(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 def _fails(findings: Iterable[Finding], *, strict: bool) -> bool:

@@ -28,7 +28,6 @@ SETTLE_S = 5.0
 """Triton may need so long to unload what a load has replaced."""
 REVIVE_S = 120.0
 POLL_S = 0.05
-ANSWERING = ("READY", "UNLOADING")
 
 
 class Vanished(WorldError):
@@ -102,12 +101,13 @@ def _do(step: Step, target: Target, golden: Mapping[str, Sequence[Sample]], seam
                 _load(server, step.model)
                 _await_ready(server, step.ready)
             if step.before is not None and step.why in REPLACES:
-                _await_drained(target, step.model)
+                _await_none(server, step.model, "UNLOADING")
+                time.sleep(target.drain_s)
         case Try():
             _try(step, server, golden[step.pipeline])
         case Remove():
             server.unload(step.model)
-            _await_gone(server, step.model)
+            _await_none(server, step.model, "READY", "UNLOADING")
             seam(f"unloaded {step.model}")
             (tree.keep if step.keep else tree.erase)(step.model)
         case _:
@@ -145,25 +145,16 @@ def _await_ready(server: Server, ready: Mapping[str, Versions]) -> None:
         time.sleep(POLL_S)
 
 
-def _await_gone(server: Server, model: str) -> None:
-    """What it is still asked it answers first, and for that it needs what it calls."""
-    deadline = time.monotonic() + SETTLE_S
-    while any(e.model == model and e.state in ANSWERING for e in server.index()):
-        if time.monotonic() > deadline:
-            break
-        time.sleep(POLL_S)
+def _await_none(server: Server, model: str, *states: str) -> None:
+    """Until no version of the model is in one of these states, `SETTLE_S` at most.
 
-
-def _await_drained(target: Target, model: str) -> None:
-    """Until what a load has replaced has answered its last requests, for which it needs what it
-    calls.
+    What is still asked it answers first, and for that it needs what it calls.
     """
     deadline = time.monotonic() + SETTLE_S
-    while any(e.model == model and e.state == "UNLOADING" for e in target.server.index()):
+    while any(e.model == model and e.state in states for e in server.index()):
         if time.monotonic() > deadline:
             break
         time.sleep(POLL_S)
-    time.sleep(target.drain_s)
 
 
 def _not_ready(server: Server, ready: Mapping[str, Versions]) -> dict[str, str]:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mmctl.diagnostics import Rule, Severity
+from mmctl.diagnostics import Rule, Severity, counted
 from mmctl.lint.completion import tensors
 from mmctl.lint.onnx.fit import (
     Fit,
-    counted,
     each_version,
     misfits,
     misfits_of,

@@ -326,9 +326,5 @@ def shown(shape: Shape | None) -> str:
     return f"[{','.join('-1' if size is None else str(size) for size in shape)}]"
 
 
-def counted(number: int, noun: str) -> str:
-    return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
-
-
 def quoted(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names) or "none"

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from mmctl.diagnostics import Position, Rule, nearest
+from mmctl.diagnostics import Position, Rule, counted, nearest
 from mmctl.lint.completion import tensors
 from mmctl.lint.onnx.fit import (
     Fit,
-    counted,
     each_version,
     misfits_of,
     moved_axis,
