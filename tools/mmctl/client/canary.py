@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from mmctl.client.wire import encode
 from mmctl.inference import InferRequest
 from mmctl.triton.repository import NEXT
+from mmctl.wire import encode
 
 ASK_AGAIN_S = 5.0
 

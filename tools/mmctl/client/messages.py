@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from mmctl.client.status import Counts, IndexEntry
-from mmctl.client.wire import decode, encode, encoded_size
 from mmctl.errors import InferenceError, InputError
 from mmctl.inference import InferRequest, InferResponse
 from mmctl.tensors import DType, Signature, TensorSpec, TensorType, dtype_from_triton, dtype_of
 from mmctl.triton.repository import CANARY
+from mmctl.wire import decode, encode, encoded_size
 
 MAX_MESSAGE_BYTES = 2**31 - 1
 _BESIDE_TENSORS_BYTES = 64 * 1024  # names, shapes and parameters

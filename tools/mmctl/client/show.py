@@ -14,8 +14,8 @@ import numpy as np
 
 from mmctl.client.answers import plain
 from mmctl.client.sources import FromFile, FromNpy, Leaf, Source, leaves
-from mmctl.client.wire import encode, encode_text, encoded_size
 from mmctl.tensors import Array, DType, Signature, dtype_of
+from mmctl.wire import encode, encode_text, encoded_size
 
 MAX_ARGUMENT = 100_000  # Linux ends one argument of a program at 128 KiB
 

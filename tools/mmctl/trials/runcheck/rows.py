@@ -16,10 +16,10 @@ import numpy as np
 
 from mmctl.client.requests import arrays_for
 from mmctl.client.samples import Sample, naming
-from mmctl.client.wire import decode
 from mmctl.tensors import Array, Signature, TensorSpec
 from mmctl.trials.runcheck.model import Model, WarmUp
 from mmctl.trials.runcheck.questions import Inputs
+from mmctl.wire import decode
 
 FIRST_SIZES = (4, 1, 2, 8)
 """Lengths for free axes, tried always; the first is what other questions are asked with."""

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from mmctl.client.wire import decode, encode, encoded_size
 from mmctl.tensors import DType
+from mmctl.wire import decode, encode, encoded_size
 
 NUMERIC = [d for d in DType if not d.is_text and d is not DType.BF16]
 

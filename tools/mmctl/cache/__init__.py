@@ -1,0 +1,1 @@
+"""Answers that are reused, soundly: keys, levels, stores."""
