@@ -1,0 +1,1 @@
+"""Offer a known load and measure the answers."""

@@ -1,0 +1,1 @@
+"""Where the time of a request went: Triton's traces -> critical path. Pure."""
