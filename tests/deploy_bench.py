@@ -16,6 +16,7 @@ import numpy as np
 
 from mmctl.cli.app import main
 from mmctl.client import Client
+from mmctl.client.tls import Tls
 from mmctl.deploy.deployment import carry_out, open_place, plan_forward
 from mmctl.errors import MmctlError
 from mmctl.server.info import ServerInfo, read_server
@@ -213,11 +214,13 @@ class Seen:
 @dataclass
 class Crowd:
     """Clients that never pause, or as long as is said. `epochs` are the versions that were live,
-    from when until when.
+    from when until when. They ask at `addresses` in turn, by default the bench's own server.
     """
 
     bench: Bench
     pause_s: float = 0.0
+    addresses: tuple[str, ...] = ()
+    tls: Tls | None = None
     seen: list[Seen] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     epochs: list[tuple[Code, float, float]] = field(default_factory=list)
@@ -226,9 +229,11 @@ class Crowd:
     def asking(self, threads: int = 8) -> Iterator[None]:
         self.epochs = [(self.bench.code, 0.0, float("inf"))]
         stop = threading.Event()
-        address = self.bench.info.grpc
+        addresses = self.addresses or (self.bench.info.grpc,)
         workers = [
-            threading.Thread(target=self._ask, args=(stop, address, number))
+            threading.Thread(
+                target=self._ask, args=(stop, addresses[number // 2 % len(addresses)], number)
+            )
             for number in range(threads)
         ]
         for worker in workers:
@@ -262,7 +267,7 @@ class Crowd:
 
     def _ask(self, stop: threading.Event, address: str, number: int) -> None:
         pipeline = self.bench.pipelines[number % len(self.bench.pipelines)]
-        with Client(address) as client:
+        with Client(address, tls=self.tls) as client:
             x = number
             while not stop.is_set():
                 x = x % 50 + 1

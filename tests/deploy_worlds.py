@@ -162,6 +162,12 @@ class MemoryServer:
     answers: dict[str, Mapping[str, Array]] = field(default_factory=dict)
     watched: dict[str, set[tuple[int, ...]]] = field(default_factory=dict)
     """Pipelines, and which versions each was seen to answer with."""
+    run: str = "1"
+    name: str = "memory"
+    version: str = "2.51.0"
+    bls_threads: int | None = None
+
+    def close(self) -> None: ...
 
     def index(self) -> tuple[IndexEntry, ...]:
         self._answer()
@@ -268,3 +274,38 @@ def memory_target(*models: Wanted) -> tuple[MemoryTree, MemoryServer]:
     tree = MemoryTree()
     tree.sources = {m.source: m for m in models}
     return tree, MemoryServer(tree)
+
+
+def live(server: MemoryServer) -> dict[str, tuple[int, ...]]:
+    return {name: model.live for name, model in server.loaded.items()}
+
+
+class Workshop:
+    """Two leaves and five pipelines over them, whose versions move with what they call."""
+
+    FORMS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+        "inner": ("ensemble", ("a",)),
+        "deep": ("ensemble", ("inner", "b")),
+        "runs": ("bls", ("inner", "a")),
+        "outer": ("ensemble", ("runs", "deep")),
+        "other": ("ensemble", ("b",)),
+    }
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, dict[tuple[int, ...], int]] = {}
+
+    def build(self, a: int, b: int, *, deeper: bool = True) -> list[Wanted]:
+        """Everything for versions of the leaves; without `deeper`, `other` and `inner` alone."""
+        versions = {"a": a, "b": b}
+        models = [wanted("a", a, leaf(), size=10), wanted("b", b, leaf(), size=10)]
+        for name, (form, callees) in self.FORMS.items():
+            if not deeper and name in ("deep", "runs", "outer"):
+                continue
+            calls = {callee: versions[callee] for callee in callees}
+            numbers = self._numbers.setdefault(name, {})
+            versions[name] = numbers.setdefault(tuple(calls.values()), len(numbers) + 1)
+            is_bls = form == "bls"
+            text = leaf() if is_bls else ensemble(*callees)
+            how = {"pipeline": True, "samples": 1, "plan": is_bls, "runner": is_bls}
+            models.append(wanted(name, versions[name], text, calls, **how))  # type: ignore[arg-type]
+        return models

@@ -46,6 +46,7 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore
         self.states: list[tuple[str, str, str, str]] = [
             (name, "1", "READY", "") for name in self.configs
         ]
+        self.versions = ["1"]
         self.asked: list[Any] = []
         self.metadata: dict[str, str] = {}
         self.go_on = threading.Event()
@@ -60,6 +61,9 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore
             text = f"Request for unknown model: '{request.name}' is not found"
             context.abort(grpc.StatusCode.NOT_FOUND, text)
         return service_pb2.ModelConfigResponse(config=self.configs[request.name])
+
+    def ModelMetadata(self, request: Any, _context: Any) -> Any:
+        return service_pb2.ModelMetadataResponse(name=request.name, versions=self.versions)
 
     def RepositoryIndex(self, _request: Any, context: Any) -> Any:
         if self.index_closed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 ACCESS = {
     "AWS_ACCESS_KEY_ID": "test",
@@ -14,11 +14,16 @@ ACCESS = {
 }
 
 
-@contextmanager
-def s3_server() -> Iterator[str]:
+def s3_server() -> AbstractContextManager[str]:
     """Its address, as host:port."""
+    return answering(__file__)
+
+
+@contextmanager
+def answering(script: str) -> Iterator[str]:
+    """The address of what runs in a script like this one."""
     process = subprocess.Popen(
-        [sys.executable, __file__],
+        [sys.executable, script],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -31,7 +36,7 @@ def s3_server() -> Iterator[str]:
             if line.startswith("at "):
                 address = line.split()[1]
                 break
-        assert address, "moto's server does not start"
+        assert address, f"{script} does not start"
         yield address
         process.communicate(timeout=20)
 

@@ -6,18 +6,23 @@ import json
 from pathlib import Path
 
 import pytest
-from deploy_worlds import leaf, wanted
+from deploy_worlds import leaf, memory_target, wanted
 
 from mmctl.cli.app import main
-from mmctl.cli.deploy import parse_share, render_comparison, render_plan
+from mmctl.cli.deploy import parse_share, render_comparison, render_plan, render_standings
 from mmctl.client.status import Counts
-from mmctl.deploy.canary import Canary
-from mmctl.deploy.comparison import Comparison, Disagreement
+from mmctl.deploy.canary import Candidate
+from mmctl.deploy.comparison import Comparison, Disagreement, Since
+from mmctl.deploy.deployment import Deployment, Place, Standing, carry_out, store_of
+from mmctl.deploy.gather import Gathered
 from mmctl.deploy.ledger import entry
 from mmctl.deploy.plan import plan_deploy
-from mmctl.deploy.state import ServerState, TreeState
+from mmctl.deploy.state import Kind, ServerState, Share, TreeState
 from mmctl.deploy.steps import Move, Plan
 from mmctl.deploy.tree import LocalTree
+from mmctl.stack.compose import render_compose
+from mmctl.stack.inventory import Inventory
+from mmctl.workspace import read_workspace
 
 
 def tree_in(workspace: Path) -> LocalTree:
@@ -132,7 +137,7 @@ def test_a_plan_is_told_step_by_step() -> None:
 
 @pytest.mark.parametrize(("text", "share"), [("10%", 10), ("0.5 %", 0.5), ("100%", 100)])
 def test_a_share_is_in_percent(text: str, share: float) -> None:
-    assert parse_share(text) == share
+    assert parse_share(text) == Share(share)
 
 
 @pytest.mark.parametrize("text", ["10", "0.1", "0%", "101%", "ten%", "1.234%", ""])
@@ -144,19 +149,131 @@ def test_what_is_no_share_is_refused(
     assert f"`--canary {text}`: not a share of the requests" in capsys.readouterr().err
 
 
-def test_a_canary_is_for_one_name(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["-C", str(workspace), "deploy", "embedded", "--canary", "10%"]) == 2
-    assert "`--canary` is for one model or pipeline" in capsys.readouterr().err
+@pytest.mark.parametrize("kind", ["canary", "shadow"])
+def test_a_candidate_is_for_one_name(
+    workspace: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["-C", str(workspace), "deploy", "embedded", f"--{kind}", "10%"]) == 2
+    assert f"`--{kind}` is for one model or pipeline" in capsys.readouterr().err
 
 
-def test_a_canary_is_told_beside_the_live_one() -> None:
+def test_a_canary_and_a_shadow_exclude_each_other(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["deploy", "embedded", "m", "--canary", "10%", "--shadow", "10%"]
+    assert main(["-C", str(workspace), *words]) == 2
+    assert "`--canary` and `--shadow` exclude each other" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("kind", "since", "head", "counted"),
+    [
+        (
+            "canary",
+            "began",
+            "canary: 12.5 % of the requests for m go to 2",
+            "counted since the canary began",
+        ),
+        (
+            "shadow",
+            "restart",
+            "shadow: 12.5 % of the requests for m are copied to 2",
+            "counted since the server was started again, after the shadow began",
+        ),
+        (
+            "canary",
+            "load",
+            "canary: 12.5 % of the requests for m go to 2",
+            "counted since each was loaded: Triton does not say whether that was before the "
+            "canary began",
+        ),
+    ],
+)
+def test_a_candidate_is_told_beside_the_live_one(
+    kind: Kind, since: Since, head: str, counted: str
+) -> None:
     live, candidate = Counts(200, 1, 398_000_000), Counts()
     answers = Disagreement(4, 1, "sample `a`: `y`: 1 expected, 2 came")
-    assert render_comparison(Comparison(Canary("m", 2, 12.5), live, candidate, answers)) == [
-        "canary: 12.5 % of the requests for m go to 2",
+    of = Candidate("m", 2, Share(12.5, kind))
+    assert render_comparison(Comparison(of, live, candidate, since, answers)) == [
+        head,
         "m          requests  failed  mean",
         "live       200       0.5%    2.00 ms",
         "candidate  0         -       -",
+        counted,
         "1 of 4 answers differ",
         "sample `a`: `y`: 1 expected, 2 came",
     ]
+
+
+def test_status_tells_each_replica() -> None:
+    key = {2: "k" * 40}
+    up = Standing("m", (2,), (2,), (1, 2), key, replica="a:1")
+    down = Standing("m", (2,), (), (1, 2), key, "no Triton answers", "b:1")
+    assert render_standings([up, down]) == [
+        "model  replica  live  state   holds  build key",
+        "m      a:1      2     ready   1, 2   kkkkkkkkkkkk",
+        "m      b:1      2     failed  1, 2   kkkkkkkkkkkk",
+        "m on b:1: no Triton answers",
+    ]
+    alone = Standing("m", (2,), (), (1, 2), key, "broken")
+    assert render_standings([alone])[0] == "model  live  state   holds  build key"
+    assert render_standings([alone])[-1] == "m: broken"
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, "docker-compose.yml: there is none"),
+        ({"docker-compose.yml": "services: {}\n"}, "has no service `triton`"),
+    ],
+)
+def test_compose_is_a_target_where_its_file_is(
+    workspace: Path, files: dict[str, str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, text in files.items():
+        (workspace / name).write_text(text)
+    assert main(["-C", str(workspace), "deploy", "compose"]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert "hint: run `mmctl stack`" in said
+
+
+def test_the_folder_that_the_compose_file_mounts_must_be_there(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workspace / "docker-compose.yml").write_text(render_compose(Inventory((), ())))
+    assert main(["-C", str(workspace), "history", "compose"]) == 2
+    assert "which docker-compose.yml mounts, is no folder" in capsys.readouterr().err
+    tree_in(workspace)
+    assert main(["-C", str(workspace), "history", "compose"]) == 0
+
+
+def test_a_store_that_is_down_is_told_and_holds_nothing_up(workspace: Path) -> None:
+    write_targets(workspace, "{prod: {url: 'h:1', store: 'redis://127.0.0.1:1'}}")
+    tree, server = memory_target(model := wanted("m", 1, leaf()))
+    space = read_workspace(workspace)
+    place = Place("prod", space, tree, server)  # type: ignore[arg-type]
+    plan = plan_deploy([model], tree.read(), ServerState())
+    said: list[str] = []
+    carry_out(place, Deployment("deploy", ("m",), plan, Gathered((), {}), False), said.append)
+    assert [line["outcome"] for line in tree.lines] == ["begun", "done"]
+    (warning,) = (line for line in said if line.startswith("warning: "))
+    assert warning.startswith("warning: the shared store was not told of it: ")
+
+
+@pytest.mark.parametrize(
+    ("target", "cache", "store"),
+    [
+        ("store: 'redis://a:1'", "store: 'redis://b:1'", "redis://a:1"),
+        ("gpus: 0", "store: 'redis://b:1'", "redis://b:1"),
+        ("gpus: 0", "max_bytes: 1MiB", ""),
+    ],
+)
+def test_a_target_has_its_own_store_or_the_one_of_all(
+    workspace: Path, target: str, cache: str, store: str
+) -> None:
+    text = f"targets: {{prod: {{url: 'h:1', {target}}}}}\ncache: {{{cache}}}\n"
+    (workspace / "mmctl.yaml").write_text(text)
+    tree, server = memory_target()
+    assert store_of(Place("prod", read_workspace(workspace), tree, server)) == store  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What every served tree does, in a local folder and in an S3 store over HTTP alike."""
+"""What every served tree does, in a local folder and in object stores over HTTP alike."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from functools import cache
+from importlib import import_module
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -39,10 +40,16 @@ def in_s3(s3_address: str, tmp_path: Path) -> ObjectTree:
     return object_tree(s3_address, tmp_path, f"folder{next(_numbers)}/models")
 
 
-@pytest.fixture(params=["local", "s3"])
+@pytest.fixture
+def in_gs(gs_address: str, tmp_path: Path) -> ObjectTree:
+    found = read_url(f"gs://bucket/folder{next(_numbers)}/models")
+    return ObjectTree(store_at(found), found.place, tmp_path / "turn.lock")
+
+
+@pytest.fixture(params=["local", "s3", "gs"])
 def tree(request: pytest.FixtureRequest, tmp_path: Path) -> Tree:
-    if request.param == "s3":
-        found: ObjectTree = request.getfixturevalue("in_s3")
+    if request.param != "local":
+        found: ObjectTree = request.getfixturevalue(f"in_{request.param}")
         return found
     (tmp_path / "served").mkdir()
     return LocalTree(tmp_path / "served")
@@ -316,10 +323,13 @@ def test_what_others_have_put_there_is_read_and_names_that_lead_elsewhere_are_no
 ) -> None:
     for path in ("own/1/model.py", "own/config.pbtxt", "../up/1/x", ".git/1/x", "own/2/.hidden"):
         in_s3.store.write(f"{in_s3.root}/{path}", CONFIG)
-    in_s3.store.write(f"{in_s3.root}/stray.txt", b"")
+    for path in ("stray.txt", "own/../../up", "own/3/../../../x", f"{'n' * 256}/1/model.py"):
+        in_s3.store.write(f"{in_s3.root}/{path}", b"")
     models = in_s3.read().models
     assert list(models) == ["own"]
     assert models["own"].live == (1,)
+    assert set(models["own"].files) == {"config.pbtxt"}
+    assert set(models["own"].versions) == {1, 2}
 
 
 def test_the_ledger_spares_reading_what_mmctl_did_not_make(
@@ -415,6 +425,7 @@ def test_a_store_whose_client_is_not_installed_names_the_extra(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "gcsfs", None)
+    monkeypatch.delitem(import_module("fsspec.registry")._registry, "gs", raising=False)
     with pytest.raises(InputError, match="needs the `gs` extra") as caught:
         Store(read_url("gs://bucket/models"))
     assert caught.value.hint == "run `pip install 'mmctl[gs]'`"

@@ -224,6 +224,7 @@ def test_a_refusal_leaves_all_files_as_they_were(workspace: Path) -> None:
     assert not list(space.models.glob("net/.*"))
 
 
+@pytest.mark.alone
 def test_the_speed_gate_sees_what_a_stopwatch_sees(tmp_path: Path) -> None:
     from mmctl.exporters.precision.base import Conversion
 

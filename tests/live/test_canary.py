@@ -93,11 +93,11 @@ class Users:
                 time.sleep(PAUSE_S)
 
 
-def begin(bench: Bench, share: int, **code: object) -> tuple[Code, Code]:
-    """What is live, and what a canary stands on then."""
+def begin(bench: Bench, share: int, kind: str = "canary", **code: object) -> tuple[Code, Code]:
+    """What is live, and what a canary or a shadow stands on then."""
     live = bench.code
     candidate = bench.change(**code)
-    assert bench.deploy("guard", "--canary", f"{share}%") == 0
+    assert bench.deploy("guard", f"--{kind}", f"{share}%") == 0
     return live, candidate
 
 
@@ -120,7 +120,8 @@ def test_a_canary_gets_its_share_and_nobody_fails_when_it_comes_and_when_it_is_p
         assert bench.deploy() == 1
         assert "a canary of `guard` 2 stands" in capsys.readouterr().err
         assert bench.run("status", "embedded", "--compare", "4", "--json") == 0
-        found = json.loads(capsys.readouterr().out)["canary"]
+        found = json.loads(capsys.readouterr().out)["comparison"]
+        assert found["since"] == "began"
         assert found["answers"]["differing"] == 4
         assert found["live"]["requests"] > found["candidate"]["requests"] >= SHARE
         assert (found["live"]["failed"], found["candidate"]["failed"]) == (0, 0)
@@ -144,16 +145,26 @@ def who_answers(bench: Bench, right: dict[str, float]) -> list[str]:
     return [answer.model for answer in answers]
 
 
-def test_a_killed_server_comes_back_with_its_canary_and_nobody_fails_when_that_goes(
-    bench: Bench,
+def test_a_shadow_becomes_a_canary_that_a_killed_server_has_again_until_it_goes(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    live, candidate = begin(bench, 50, shift=60)
+    live, candidate = begin(bench, 50, "shadow", shift=60)
     right = {"guard": live.answer("guard", 3), "guard__next": candidate.answer("guard", 3)}
+    assert {*who_answers(bench, right)} == {"guard"}
+    capsys.readouterr()
+    assert bench.deploy("guard", "--canary", "50%") == 0
+    assert "1 step," in capsys.readouterr().out
     before = who_answers(bench, right)
     assert {*before} == {*right}
     bench.kill()
     bench.serve()
     assert who_answers(bench, right) == before
+    capsys.readouterr()
+    assert bench.run("status", "embedded", "--json") == 0
+    found = json.loads(capsys.readouterr().out)["comparison"]
+    assert found["since"] == "restart"
+    assert found["live"]["requests"] == before.count("guard")
+    assert found["candidate"]["requests"] == before.count("guard__next")
     users = Users(bench)
     with users.asking(threads=2):
         eventually(lambda: len(users.know) == 2)

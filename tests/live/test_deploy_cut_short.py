@@ -19,6 +19,11 @@ from mmctl.serving.session import prepare
 
 pytestmark = [pytest.mark.live, pytest.mark.exports]
 
+MIDDLE = 12
+"""A seam in the middle of a deployment of pipelines that call pipelines; a target in memory goes
+through all of them (tests/unit/deploy/test_apply.py).
+"""
+
 
 @pytest.fixture
 def bench(tmp_path_factory: pytest.TempPathFactory, runtime: Runtime) -> Iterator[Bench]:
@@ -90,3 +95,22 @@ def test_a_triton_that_mmctl_did_not_start_is_deployed_to_through_its_folder(
             answer = client.infer("total", {"x": [[3.0]]}).outputs["y"]
         assert float(answer.ravel()[0]) == new.answer("total", 3)
         assert bench.run("status", "other") == 0
+
+
+def test_of_pipelines_that_call_pipelines_old_or_new_serves_too(
+    tmp_path_factory: pytest.TempPathFactory, runtime: Runtime
+) -> None:
+    """`guard`, in the bls form, calls `total`, an ensemble, for which a candidate stands in."""
+    nested = Bench(tmp_path_factory.mktemp("nested"))
+    nested.change()
+    nested.serve()
+    try:
+        assert nested.deploy() == 0
+        old, new = nested.code, nested.change(shift=nested.code.shift + 1)
+        assert killed_at(nested, MIDDLE)
+        for name, y in nested.answers().items():
+            assert y in (old.answer(name, 3), new.answer(name, 3)), name
+        assert nested.deploy() == 0
+        assert nested.answers() == nested.right(new)
+    finally:
+        nested.stop()

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from servers import Serve, assert_gone
 
+from mmctl.cache.stores.redis import SharedStore
 from mmctl.cli.app import main
 from mmctl.errors import WorldError
 from mmctl.server.guard import processes_with
@@ -268,17 +269,20 @@ def test_a_killed_mmctl_serve_leaves_nothing(
         assert read_server(workspace / ".mmctl") is None
 
 
-def test_a_detached_server_is_found_and_stopped_by_other_commands(
+def test_a_detached_server_and_its_store_are_found_and_stopped_by_other_commands(
     runtime: Runtime, workspace: Path, repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     add_model(repository, "echo")
     free = ["--http=0", "--grpc=0", "--metrics=0"]
     mmctl = ["-C", str(workspace)]
-    assert main([*mmctl, "serve", f"--tree={repository}", "--detach", "--json", *free]) == 0
+    serve = ["serve", f"--tree={repository}", "--store", "--detach", "--json", *free]
+    assert main([*mmctl, *serve]) == 0
     told = json.loads(capsys.readouterr().out)
+    store = SharedStore(told["store"])
     prefix = prefix_of(workspace)
     try:
         assert infer(told["http"], "echo") == [1.0, 2.0]
+        assert store.run(("PING",)) == [b"PONG"]
         assert main([*mmctl, "serve", f"--tree={repository}", *free]) == 2
         assert "already runs" in capsys.readouterr().err
         assert main([*mmctl, "logs", "-n", "500"]) == 0
@@ -286,6 +290,7 @@ def test_a_detached_server_is_found_and_stopped_by_other_commands(
     finally:
         assert main([*mmctl, "stop"]) == 0
     assert_gone(prefix)
+    eventually(lambda: processes_with(str(workspace / ".mmctl" / "servers")) == [])
     capsys.readouterr()
     assert main([*mmctl, "stop"]) == 0
     assert "no server" in capsys.readouterr().out

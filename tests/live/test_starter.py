@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from mmctl.cache.stores import names
+from mmctl.cache.stores.redis import SharedStore
 from mmctl.cli.app import main
 from mmctl.client import Client
 from mmctl.server.info import read_server
@@ -48,7 +50,7 @@ def eventually(condition: Callable[[], bool], timeout_s: float = 40) -> None:
 @pytest.fixture
 def watching(starter: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     said = starter / ".mmctl" / "said"
-    command = [sys.executable, "-m", "mmctl", "-C", str(starter), "serve", "--watch"]
+    command = [sys.executable, "-m", "mmctl", "-C", str(starter), "serve", "--watch", "--store"]
     with said.open("wb") as sink:
         process = subprocess.Popen(
             [*command, "--http=0", "--grpc=0", "--metrics=0"],
@@ -64,7 +66,7 @@ def watching(starter: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
             process.wait(30)
 
 
-def test_a_saved_step_is_served_and_a_broken_one_keeps_the_old(
+def test_a_saved_step_is_served_caches_are_told_and_a_broken_one_keeps_the_old(
     watching: tuple[subprocess.Popen[bytes], Path], starter: Path
 ) -> None:
     _, said = watching
@@ -80,6 +82,8 @@ def test_a_saved_step_is_served_and_a_broken_one_keeps_the_old(
         assert queue() == "low"
         steps.write_text(steps.read_text().replace('"low"', '"whenever"'))
         eventually(lambda: queue() == "whenever")
+        store = SharedStore(info.store)
+        eventually(lambda: store.run(("GET", names.epoch("triage"))) != [None])
         right = steps.read_text()
         steps.write_text(right + "def broken(:\n")
         eventually(lambda: b"still serving" in said.read_bytes())

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mmctl.errors import InputError, InvalidFiles
-from mmctl.workspace import check_name, find_workspace
+from mmctl.workspace import check_name, find_workspace, read_workspace
 
 
 def test_the_nearest_folder_with_mmctl_yaml_is_the_workspace(workspace: Path) -> None:
@@ -34,3 +34,33 @@ def test_what_is_no_name_never_becomes_a_path(name: str) -> None:
 
 def test_generated_names_may_have_the_reserved_underscores() -> None:
     assert check_name("a__b", generated=True) is None
+
+
+def test_a_target_may_have_replicas_and_need_not_state_its_release(workspace: Path) -> None:
+    (workspace / "mmctl.yaml").write_text(
+        "targets:\n"
+        "  one: {url: 'a:1', repository: models}\n"
+        "  two: {url: ['a:1', 'b:1'], repository: models, tls: {ca: ca.pem}, release: '25.01'}\n"
+        "  own: {url: ['a:1', 'b:1'], repository: [x, y]}\n"
+        "defaults: {release: '24.11'}\n"
+    )
+    space = read_workspace(workspace)
+    assert (space.target("one").url, space.target("one").repository) == (("a:1",), ("models",))
+    assert space.target("two").url == ("a:1", "b:1")
+    assert space.target("own").repository == ("x", "y")
+    assert [space.release_of(name) for name in ("one", "two")] == ["24.11", "25.01"]
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("{url: []}", "`url`: "),
+        ("{url: {a: b}}", "write one value, not a list or a mapping"),
+        ("{url: ['a:1', 'b:1', 'c:1'], repository: [x, y]}", "3 urls and 2 repositories"),
+        ("{url: 'a:1', tls: {file: x}}", "unknown key `file`"),
+    ],
+)
+def test_a_target_of_another_shape_is_refused(workspace: Path, target: str, message: str) -> None:
+    (workspace / "mmctl.yaml").write_text(f"targets:\n  a: {target}\n")
+    with pytest.raises(InvalidFiles, match=message):
+        read_workspace(workspace)

@@ -5,6 +5,7 @@
     │   └── InvalidFiles    with one finding per mistake
     ├── Refused         exit 1: the answer is no (a gate failed, files differ)
     └── WorldError      exit 3: the machine, the network or the server failed
+        ├── LateError       no answer came in time
         └── InferenceError  Triton answered a request with an error
 
 Anything else that escapes is a bug in mmctl and keeps its traceback.
@@ -59,7 +60,18 @@ class WorldError(MmctlError):
 
 
 class InferenceError(WorldError):
-    """Triton answered a request with an error."""
+    """Triton answered a request with an error.
+
+    `final` says that the request is wrong: the same one would get the same error again.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None, final: bool = False) -> None:
+        super().__init__(message, hint=hint)
+        self.final = final
+
+
+class LateError(WorldError):
+    """No answer came in the time that was allowed."""
 
 
 def missing_extra(feature: str, extra: str) -> InputError:

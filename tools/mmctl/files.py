@@ -1,4 +1,4 @@
-"""Writing files so that nothing is ever half-written, and hashing them."""
+"""Writing files so that nothing is ever half-written or leaves its folder, and hashing them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,45 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from mmctl.errors import InputError, WorldError
+
+NAME_BYTES = 255
+PATH_BYTES = 3072
+"""What disks take for one name, and what is left for a path inside a folder of theirs."""
+
+
+def is_inside(path: str) -> bool:
+    """Whether a path that a config, a listing, a lock or a server names stays in its folder,
+    wherever that is, and could be there. Links are not followed.
+    """
+    try:
+        sizes = [len(part.encode()) for part in path.split("/")]
+    except UnicodeEncodeError:
+        return False
+    parts = PurePosixPath(path).parts
+    return (
+        bool(parts)
+        and not path.startswith("/")
+        and ".." not in parts
+        and "\0" not in path
+        and max(sizes) <= NAME_BYTES
+        and sum(sizes) <= PATH_BYTES
+    )
+
+
+def inside(folder: Path, path: str, *, where: str = "") -> Path:
+    """The path in the folder. Raises InputError for one that leads out of it, or that no disk has;
+    `where` says who names it.
+    """
+    if not is_inside(path):
+        shown = path if len(path) <= 60 else f"{path[:60]}..."
+        raise InputError(
+            f"{where or folder}: {shown!r} is no path inside the folder",
+            hint="name a file in the folder, by a path without `..`",
+        )
+    return folder / path
 
 
 @contextmanager

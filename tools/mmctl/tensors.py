@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -53,13 +54,7 @@ class DType(StrEnum):
 
         Raises InputError for bf16, which numpy does not have.
         """
-        if self.is_text:
-            return np.dtype(object)
-        if self is DType.BF16:
-            raise InputError(
-                "numpy has no bf16", hint="declare the tensor fp32 and cast in the model"
-            )
-        return np.dtype(_NUMPY_NAMES.get(self, self.value))
+        return _numpy_of(self)
 
     def feeds(self, other: DType) -> bool:
         """Whether a tensor of this type may flow into one of type `other`: Triton never casts."""
@@ -69,6 +64,16 @@ class DType(StrEnum):
 _NUMPY_NAMES = {DType.FP16: "float16", DType.FP32: "float32", DType.FP64: "float64"}
 
 
+@cache
+def _numpy_of(dtype: DType) -> np.dtype[np.generic]:
+    if dtype.is_text:
+        return np.dtype(object)
+    if dtype is DType.BF16:
+        raise InputError("numpy has no bf16", hint="declare the tensor fp32 and cast in the model")
+    return np.dtype(_NUMPY_NAMES.get(dtype, dtype.value))
+
+
+@cache
 def dtype_of(array_type: np.dtype[np.generic]) -> DType:
     """The DType of a numpy type; objects, str and bytes arrays are `string`."""
     if array_type.kind in "OSU":

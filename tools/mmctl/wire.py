@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from functools import cache
 
 import numpy as np
 
@@ -32,12 +33,18 @@ def encoded_size(array: Array) -> int:
 
 def decode(raw: bytes, word: str, shape: tuple[int, ...]) -> Array:
     """The array of one output; texts stay bytes. Raises ValueError when `raw` does not fit."""
-    dtype = dtype_from_triton(word)
-    if dtype is not DType.STRING:
-        return np.frombuffer(raw, dtype.numpy.newbyteorder("<")).reshape(shape)
+    if (stored := _stored(word)) is not None:
+        return np.frombuffer(raw, stored).reshape(shape)
     texts = np.empty(np.prod(shape, dtype=int), dtype=object)
     texts[:] = _split_texts(raw, len(texts))
     return texts.reshape(shape)
+
+
+@cache
+def _stored(word: str) -> np.dtype[np.generic] | None:
+    """How the items of a tensor lie in memory; None for texts."""
+    dtype = dtype_from_triton(word)
+    return None if dtype is DType.STRING else dtype.numpy.newbyteorder("<")
 
 
 def _split_texts(raw: bytes, count: int) -> list[bytes]:

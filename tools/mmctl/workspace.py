@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from mmctl.diagnostics import nearest
 from mmctl.documents import Entry, load_entry, read_document
 from mmctl.errors import InputError
+from mmctl.files import inside
 
 FILE = "mmctl.yaml"
 STATE = ".mmctl"
@@ -21,18 +22,51 @@ PACKAGES = f"{STATE}/packages"
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
-class Target(Entry):
-    """A Triton to talk to."""
+def _listed(value: object) -> object:
+    return value if isinstance(value, list | tuple) else [value]
 
-    url: str
-    repository: str | None = None
-    """What it reads: a folder as this machine sees it, or `s3://` and `gs://`."""
-    release: str = "24.10"
+
+Several = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]
+"""One, or a list."""
+
+
+class TlsFiles(Entry):
+    """Files of a TLS connection, by path from the workspace on: who vouches for the server, and
+    who we are where it asks.
+    """
+
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+
+
+class Target(Entry):
+    """A Triton to talk to, or several replicas that serve the same."""
+
+    url: Several
+    repository: Several | None = None
+    """What it reads: a folder as this machine sees it, or `s3://` and `gs://`. One for all
+    replicas, or one for each.
+    """
+    release: str | None = None
+    """Where the server shall not be asked, or cannot be."""
+    tls: TlsFiles | None = None
+    store: str | None = None
+    """The cache that its clients share, which hears of deployments."""
     tensorrt: str | None = None
     """Its TensorRT, where that is not what mmctl knows of the release."""
     gpus: int = 0
     headers_env: str | None = None
     profile: str | None = None
+
+    @model_validator(mode="after")
+    def _has_a_repository_for_each(self) -> Self:
+        if self.repository and len(self.repository) not in (1, len(self.url)):
+            raise ValueError(
+                f"{len(self.url)} urls and {len(self.repository)} repositories: "
+                "write one repository for all, or one for each"
+            )
+        return self
 
 
 class Defaults(Entry):
@@ -47,6 +81,8 @@ class WorkspaceFile(Entry):
 
     targets: Annotated[dict[str, Target], Field(default_factory=dict)]
     defaults: Defaults = Defaults()
+    cache: object = None
+    """Read by the room of caches (cache/settings.py), which knows its shape."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +111,7 @@ class Workspace:
         return self.root / PACKAGES
 
     def served(self, target: str) -> Path:
-        return self.state / "served" / target
+        return inside(self.state / "served", target)
 
     def target(self, name: str) -> Target:
         """A target of mmctl.yaml. Raises InputError, with the nearest name, for any other."""
@@ -83,6 +119,10 @@ class Workspace:
             return self.targets[name]
         hint = nearest(name, self.targets) or "add it under `targets` in mmctl.yaml"
         raise InputError(f"`{name}` is not a target of mmctl.yaml", hint=hint)
+
+    def release_of(self, name: str) -> str:
+        """The release that a target of mmctl.yaml states, else the one of the defaults."""
+        return self.target(name).release or self.defaults.release
 
     def shown(self, path: Path) -> str:
         """The path as messages name it: relative to the workspace where it can be."""

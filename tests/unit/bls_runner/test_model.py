@@ -68,11 +68,27 @@ class Response:
         return {tensor.name(): flat(tensor.as_numpy()) for tensor in self._outputs}
 
 
+class Trace:
+    """Of a request that is traced when it has a context."""
+
+    def __init__(self, context: str | None) -> None:
+        self._context = context
+
+    def get_context(self) -> str | None:
+        return self._context
+
+
+TRACED = '{"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}'
+
+
 class Request:
     """A request from a client."""
 
-    def __init__(self, wanted: list[str], parameters: str = "", **inputs: Any) -> None:
+    def __init__(
+        self, wanted: list[str], parameters: str = "", trace: Any = None, **inputs: Any
+    ) -> None:
         self._wanted, self._parameters = wanted, parameters
+        self._trace = trace or Trace(None)
         self._inputs = [TritonTensor(name, array) for name, array in inputs.items()]
         self.sent: list[tuple[Response, int]] = []
         self._came = threading.Event()
@@ -86,8 +102,8 @@ class Request:
     def parameters(self) -> str:
         return self._parameters
 
-    def trace(self) -> str:
-        return "the trace"
+    def trace(self) -> Any:
+        return self._trace
 
     def get_response_sender(self) -> Any:
         return SimpleNamespace(send=self._send)
@@ -197,13 +213,65 @@ def test_a_server_without_late_answers_gets_them_from_execute(model: Serve) -> N
     assert [request.sent for request in requests] == [[], [], []]
 
 
+def test_execute_waits_for_a_request_that_is_traced(model: Serve, calls: Any) -> None:
+    """Triton drops its trace when `execute` returns, and dies of a call that takes it along."""
+    gate, passed = threading.Event(), threading.Event()
+
+    def slow(x: Any) -> Any:
+        assert gate.wait(PATIENCE_S)
+        return 2 * x
+
+    served = model(PLAN, a=slow, b=double)
+    traced, untraced = Request(["y"], x=floats(1), trace=Trace(TRACED)), Request(["y"], x=floats(2))
+
+    def execute() -> None:
+        served.execute([traced, untraced])
+        passed.set()
+
+    threading.Thread(target=execute, daemon=True).start()
+    assert not passed.wait(0.1)
+    gate.set()
+    assert passed.wait(PATIENCE_S)
+    assert traced.sent, "only then it returns"
+    assert untraced.response().shown() == {"y": [8]}
+    assert sorted("trace" in call for call in calls) == [False, False, True, True]
+
+
+def test_a_trace_that_is_held_no_longer_does_not_go_along(
+    model: Serve, calls: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = threading.Event()
+
+    def slow(x: Any) -> Any:
+        assert gate.wait(PATIENCE_S)
+        return 2 * x
+
+    served = model(PLAN, a=slow, b=double)
+    holding = type(served).execute.__globals__
+    monkeypatch.setitem(holding, "TRACE_HOLD_S", 0.01)
+    request = Request(["y"], x=floats(1), trace=Trace(TRACED))
+    served.execute([request])
+    gate.set()
+    assert request.response().shown() == {"y": [4]}
+    assert ["trace" in call for call in calls] == [True, False]
+
+
+def test_where_a_model_cannot_know_whether_it_is_traced_no_trace_goes_along(
+    model: Serve, calls: Any
+) -> None:
+    request = Request(["y"], x=floats(1), trace=object())
+    model(PLAN, a=double, b=double).execute([request])
+    request.response()
+    assert ["trace" in call for call in calls] == [False, False]
+
+
 def test_a_call_takes_the_trace_and_the_parameters_along(model: Serve, calls: Any) -> None:
-    plan = {**PLAN, "pins": {"a": 7}}
-    request = Request(["y"], parameters='{"id": 3}', x=floats(1))
+    plan, trace = {**PLAN, "pins": {"a": 7}}, Trace(TRACED)
+    request = Request(["y"], parameters='{"id": 3}', x=floats(1), trace=trace)
     model(plan, a=double, b=double).execute([request])
     request.response()
     first, second = calls
-    assert (first["model_name"], first["model_version"], first["trace"]) == ("a", 7, "the trace")
+    assert (first["model_name"], first["model_version"], first["trace"]) == ("a", 7, trace)
     assert first["parameters"] == second["parameters"] == {"id": 3}
     assert first["requested_output_names"] == ["y"]
 

@@ -11,6 +11,7 @@ from mmctl.building.build import build
 from mmctl.building.served import ServedTree, Versions, materialise, served_versions
 from mmctl.errors import InputError
 from mmctl.triton.pbtxt import parse_config
+from mmctl.triton.repository import CONFIG, DIGEST, content_digest, digests_of, read_build_key
 from mmctl.workspace import Workspace
 
 
@@ -49,6 +50,17 @@ def test_an_unchanged_tree_is_left_alone_to_the_modification_time(small: Workspa
     again = serve(small)
     assert again.changed == ()
     assert {p: p.stat().st_mtime_ns for p in tree.root.rglob("*")} == before
+
+
+def test_configs_tell_what_their_versions_are_made_from(small: Workspace) -> None:
+    tree = serve(small)
+    for name, versions in tree.models.items():
+        source = small.models / name
+        served = parse_config((tree.root / name / CONFIG).read_text(), where=name)
+        keys = {v: source / str(v) for v in versions}
+        expected = {v: read_build_key(f) or content_digest(f) for v, f in keys.items()}
+        assert digests_of(served.parameters[DIGEST]) == expected
+        assert DIGEST not in (source / CONFIG).read_text()
 
 
 def test_only_what_triton_reads_is_in_it(small: Workspace) -> None:

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pytest
 
 from mmctl import AsyncClient, Client, InferenceError
+from mmctl.cache.keys import Identity
+from mmctl.client.description import Candidacy, Description
+from mmctl.client.performers import AT_ONCE
 from mmctl.client.status import NotFoundError
 from mmctl.errors import InputError
-from mmctl.inference import InferRequest, InferResponse
+from mmctl.inference import InferRequest, InferResponse, InferResult
 from mmctl.tensors import Signature, TensorSpec, parse_type
 
 
@@ -30,7 +40,11 @@ class FakeServer:
         self.failure: InferenceError | None = None
         self.closed = False
         self.canary = 0.0
+        self.shadow = 0.0
+        self.told = Description(signature, Identity("m", "1"))
         self.gone = False
+        self.streams_left = 0
+        self.slow_copies: threading.Event | None = None
         self.shares_asked = 0
 
     def infer(self, request: InferRequest, timeout_s: float | None = None) -> InferResponse:
@@ -39,15 +53,34 @@ class FakeServer:
             raise NotFoundError("unknown model: 'm__next' is not found")
         if self.failure is not None:
             raise self.failure
-        return InferResponse({"label": np.array([[b"ok"]], dtype=object)}, request.model, "1")
+        if self.slow_copies is not None and request.model == "m__next":
+            self.slow_copies.wait(10)
+        rows = len(request.inputs["x"])
+        return InferResponse({"label": np.array([[b"ok"]] * rows, object)}, request.model, "1")
 
-    def signature(self, model: str, version: str = "") -> Signature:
+    def stream(
+        self, request: InferRequest, timeout_s: float | None = None
+    ) -> Iterator[InferResponse]:
+        try:
+            for _ in range(3):
+                yield self.infer(request, timeout_s)
+        finally:
+            self.streams_left += 1
+
+    def describe(
+        self,
+        model: str,
+        version: str = "",
+        *,
+        identify: bool = False,
+        timeout_s: float | None = None,
+    ) -> Description:
         self.signatures_asked += 1
-        return self.known
+        return replace(self.told, signature=self.known, identity=Identity(model, version))
 
-    def share(self, model: str) -> float:
+    def candidate(self, model: str) -> Candidacy:
         self.shares_asked += 1
-        return self.canary
+        return Candidacy(self.canary, self.shadow)
 
     def close(self) -> None:
         self.closed = True
@@ -62,11 +95,28 @@ class FakeAsyncServer:
     async def infer(self, request: InferRequest, timeout_s: float | None = None) -> InferResponse:
         return self.inner.infer(request, timeout_s)
 
-    async def signature(self, model: str, version: str = "") -> Signature:
-        return self.inner.signature(model, version)
+    async def stream(
+        self, request: InferRequest, timeout_s: float | None = None
+    ) -> AsyncIterator[InferResponse]:
+        answers = self.inner.stream(request, timeout_s)
+        try:
+            for answer in answers:
+                yield answer
+        finally:
+            answers.close()  # type: ignore[attr-defined]
 
-    async def share(self, model: str) -> float:
-        return self.inner.share(model)
+    async def describe(
+        self,
+        model: str,
+        version: str = "",
+        *,
+        identify: bool = False,
+        timeout_s: float | None = None,
+    ) -> Description:
+        return self.inner.describe(model, version, identify=identify, timeout_s=timeout_s)
+
+    async def candidate(self, model: str) -> Candidacy:
+        return self.inner.candidate(model)
 
     async def close(self) -> None:
         self.inner.close()
@@ -76,14 +126,65 @@ class Asker:
     """One of the two clients over one fake server."""
 
     def __init__(self, kind: str, server: FakeServer) -> None:
-        self.sync = Client("fake:1", server=server)
-        self.aio = AsyncClient("fake:1", server=FakeAsyncServer(server))
         self.kind = kind
+        self.server = server
 
-    def infer(self, value: object, *, version: str = "", key: str = "") -> InferResponse:
+    def infer(self, value: object, **options: Any) -> InferResult:
+        return self.run(lambda client: client.infer("m", {"x": value}, **options))
+
+    def run(self, call: Callable[[Any], Any]) -> Any:
+        """What a method of the client gives; it is awaited where it must be."""
         if self.kind == "sync":
-            return self.sync.infer("m", {"x": value}, version=version, key=key)
-        return asyncio.run(self.aio.infer("m", {"x": value}, version=version, key=key))
+            return call(self.sync)
+        return asyncio.run(self._awaited(call))
+
+    @cached_property
+    def sync(self) -> Client:
+        return Client("fake:1", server=self.server)
+
+    @cached_property
+    def aio(self) -> AsyncClient:
+        return AsyncClient("fake:1", server=FakeAsyncServer(self.server))
+
+    async def _awaited(self, call: Callable[[Any], Any]) -> Any:
+        return await call(self.aio)
+
+    def streamed(self, value: object, count: int | None = None) -> list[str]:
+        """The first `count` answers of a stream, or all."""
+        if self.kind == "sync":
+            answers = self.sync.stream("m", x=value)
+            found = [label_of(answer) for answer in itertools.islice(answers, count)]
+            answers.close()  # type: ignore[attr-defined]
+            return found
+        return asyncio.run(self._streamed(value, count))
+
+    async def _streamed(self, value: object, count: int | None) -> list[str]:
+        answers = self.aio.stream("m", x=value)
+        found: list[str] = []
+        async for answer in answers:
+            found.append(label_of(answer))
+            if len(found) == count:
+                break
+        await answers.aclose()  # type: ignore[attr-defined]
+        return found
+
+    def sequence(self, *values: object, last: bool) -> None:
+        """One sequence of these requests; `last` says which is the last of them."""
+        if self.kind == "sync":
+            with self.sync.sequence("m") as sequence:
+                for number, value in enumerate(values, start=1):
+                    sequence.infer(x=value, last=last and number == len(values))
+        else:
+            asyncio.run(self._sequence(*values, last=last))
+
+    async def _sequence(self, *values: object, last: bool) -> None:
+        async with self.aio.sequence("m") as sequence:
+            for number, value in enumerate(values, start=1):
+                await sequence.infer(x=value, last=last and number == len(values))
+
+
+def label_of(answer: InferResponse) -> str:
+    return str(answer.outputs["label"].item())
 
 
 @pytest.fixture
@@ -175,3 +276,115 @@ def test_leaving_the_async_block_closes_the_connection(server: FakeServer) -> No
 
     asyncio.run(block())
     assert server.closed
+
+
+def test_inputs_may_be_keywords(client: Asker, server: FakeServer) -> None:
+    client.run(lambda asked: asked.infer("m", x=[1, 2]))
+    assert server.asked[0].inputs["x"].tolist() == [[1, 2]]
+
+
+def test_rows_beyond_the_models_batch_are_sent_in_parts(client: Asker, server: FakeServer) -> None:
+    answer = client.infer(np.arange(20).reshape(10, 2))
+    assert answer.outputs["label"].tolist() == [["ok"]] * 10
+    firsts = sorted(request.inputs["x"][0, 0] for request in server.asked)
+    assert firsts == [0, 8, 16]
+
+
+def test_an_error_of_a_part_is_raised(client: Asker, server: FakeServer) -> None:
+    server.failure = InferenceError("boom")
+    with pytest.raises(InferenceError, match="rows 1 to 4 of 10: boom"):
+        client.infer(np.zeros((10, 2)))
+
+
+def test_a_shadow_gets_copies_in_the_background_whose_answers_and_errors_are_dropped(
+    client: Asker, server: FakeServer
+) -> None:
+    server.shadow, server.gone = 100, True
+    assert client.infer([1, 2]).model == "m"
+    if client.kind == "sync":
+        end = time.monotonic() + 10
+        while len(server.asked) < 2 and time.monotonic() < end:
+            time.sleep(0.001)
+        assert {request.model for request in server.asked} == {"m", "m__next"}
+
+
+def test_a_copy_that_takes_long_holds_nobody_up(server: FakeServer) -> None:
+    server.shadow, server.slow_copies = 100, threading.Event()
+    with Client("fake:1", server=server) as client:
+        for _ in range(100):
+            assert client.infer("m", x=[1, 2]).model == "m"
+        copies = [request for request in server.asked if request.model == "m__next"]
+        assert len(copies) <= AT_ONCE
+        server.slow_copies.set()
+
+
+def test_copies_of_tasks_are_sent_and_given_up_at_the_end(server: FakeServer) -> None:
+    server.shadow = 100
+
+    async def block() -> None:
+        async with AsyncClient("fake:1", server=FakeAsyncServer(server)) as client:
+            await client.infer("m", x=[1, 2])
+            await asyncio.sleep(0)
+
+    asyncio.run(block())
+    assert [request.model for request in server.asked] == ["m", "m__next"]
+
+
+def test_every_answer_of_a_stream_comes(client: Asker, server: FakeServer) -> None:
+    server.told = replace(server.told, decoupled=True)
+    assert client.streamed([1, 2]) == ["ok"] * 3
+    assert server.streams_left == 1
+
+
+def test_a_stream_that_is_left_early_is_closed(client: Asker, server: FakeServer) -> None:
+    assert client.streamed([1, 2], count=1) == ["ok"]
+    assert server.streams_left == 1
+
+
+def test_a_stream_has_a_candidate_too(client: Asker, server: FakeServer) -> None:
+    server.canary = 100
+    client.streamed([1, 2])
+    server.gone = True
+    client.streamed([1, 2])
+    models = [request.model for request in server.asked]
+    assert models == ["m__next"] * 4 + ["m"] * 3
+
+
+def flags(request: InferRequest) -> tuple[object, object]:
+    return request.parameters["sequence_start"], request.parameters["sequence_end"]
+
+
+@pytest.mark.parametrize(
+    ("last", "wanted"),
+    [
+        pytest.param(True, [(True, False), (False, True)], id="told which is the last"),
+        pytest.param(False, [(True, False), (False, False), (False, True)], id="left"),
+    ],
+)
+def test_a_sequence_begins_goes_on_and_ends(
+    client: Asker, server: FakeServer, *, last: bool, wanted: list[tuple[bool, bool]]
+) -> None:
+    server.told = replace(server.told, stateful=True)
+    client.sequence([1, 2], [3, 4], last=last)
+    assert [flags(request) for request in server.asked] == wanted
+    assert len({request.parameters["sequence_id"] for request in server.asked}) == 1
+
+
+def test_sequences_have_ids_of_their_own_and_nobody_ends_what_never_began(
+    client: Asker, server: FakeServer
+) -> None:
+    for _ in range(2):
+        client.sequence(last=False)
+        client.sequence([1, 2], last=True)
+    ids = {request.parameters["sequence_id"] for request in server.asked}
+    assert len(ids) == len(server.asked) == 2
+
+
+def test_a_sequence_whose_first_request_failed_begins_with_the_next(server: FakeServer) -> None:
+    server.failure = InferenceError("boom")
+    with Client("fake:1", server=server) as client, client.sequence("m") as sequence:
+        with pytest.raises(InferenceError):
+            sequence.infer(x=[1, 2])
+        server.failure = None
+        sequence.infer(x=[1, 2], last=True)
+    assert [flags(request) for request in server.asked] == [(True, False), (True, True)]

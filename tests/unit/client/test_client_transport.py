@@ -282,6 +282,7 @@ def test_ready_and_index(server: FakeTriton) -> None:
         ("127.0.0.1:8001", "127.0.0.1:8001"),
         ("grpc://triton.example.org:8001", "triton.example.org:8001"),
         ("grpc://[::1]:8001/", "[::1]:8001"),
+        ("grpcs://triton.example.org:443/", "grpcs://triton.example.org:443"),
     ],
 )
 def test_addresses(url: str, address: str) -> None:

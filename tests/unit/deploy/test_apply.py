@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 import pytest
-from deploy_worlds import MemoryServer, MemoryTree, ensemble, leaf, memory_target, wanted
+from deploy_worlds import MemoryServer, MemoryTree, Workshop, live, memory_target
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -31,37 +31,6 @@ def impatient() -> Iterator[None]:
         yield
 
 
-class Workshop:
-    """Two leaves and five pipelines over them, whose versions move with what they call."""
-
-    FORMS: Mapping[str, tuple[str, tuple[str, ...]]] = {
-        "inner": ("ensemble", ("a",)),
-        "deep": ("ensemble", ("inner", "b")),
-        "runs": ("bls", ("inner", "a")),
-        "outer": ("ensemble", ("runs", "deep")),
-        "other": ("ensemble", ("b",)),
-    }
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, dict[tuple[int, ...], int]] = {}
-
-    def build(self, a: int, b: int, *, deeper: bool = True) -> list[Wanted]:
-        """Everything for versions of the leaves; without `deeper`, `other` and `inner` alone."""
-        versions = {"a": a, "b": b}
-        models = [wanted("a", a, leaf(), size=10), wanted("b", b, leaf(), size=10)]
-        for name, (form, callees) in self.FORMS.items():
-            if not deeper and name in ("deep", "runs", "outer"):
-                continue
-            calls = {callee: versions[callee] for callee in callees}
-            numbers = self._numbers.setdefault(name, {})
-            versions[name] = numbers.setdefault(tuple(calls.values()), len(numbers) + 1)
-            is_bls = form == "bls"
-            text = leaf() if is_bls else ensemble(*callees)
-            how = {"pipeline": True, "samples": 1, "plan": is_bls, "runner": is_bls}
-            models.append(wanted(name, versions[name], text, calls, **how))  # type: ignore[arg-type]
-        return models
-
-
 def plan_for(models: Sequence[Wanted], tree: MemoryTree, server: MemoryServer) -> Plan:
     tree.sources |= {w.source: w for w in models}
     return plan_deploy(models, tree.read(), state_of(server.index()), whole=True)
@@ -75,10 +44,6 @@ def run(
 ) -> None:
     golden = {w.name: [SAMPLE] for w in models if w.samples}
     apply(plan_for(models, tree, server), Target(tree, server), golden, seam=seam)
-
-
-def live(server: MemoryServer) -> dict[str, tuple[int, ...]]:
-    return {name: model.live for name, model in server.loaded.items()}
 
 
 builds = st.lists(

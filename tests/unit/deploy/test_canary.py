@@ -1,4 +1,4 @@
-"""A canary: what stands beside the live one, how it becomes it, how it goes."""
+"""A canary or a shadow: what stands beside the live one, how it becomes it, how it goes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from mmctl.client.samples import Sample
 from mmctl.client.status import Counts
 from mmctl.deploy.apply import Target, apply
-from mmctl.deploy.canary import Canary, plan_canary, plan_without, refuse_beside, standing
-from mmctl.deploy.comparison import ask_both
+from mmctl.deploy.canary import Candidate, plan_candidate, plan_without, refuse_beside, standing
+from mmctl.deploy.comparison import Beginning, ask_both, beginning_of, counted
 from mmctl.deploy.gather import gather_candidate
 from mmctl.deploy.ledger import entry
 from mmctl.deploy.plan import plan_deploy
-from mmctl.deploy.state import Wanted
-from mmctl.deploy.steps import Plan
+from mmctl.deploy.state import Kind, Share, Wanted
+from mmctl.deploy.steps import Load, Plan, as_value
 from mmctl.deploy.target import state_of
 from mmctl.errors import Refused
 
@@ -50,10 +50,15 @@ def run(plan: Plan, tree: MemoryTree, server: MemoryServer) -> None:
 
 
 def beside(
-    models: Sequence[Wanted], tree: MemoryTree, server: MemoryServer, share: float = 10
+    models: Sequence[Wanted],
+    tree: MemoryTree,
+    server: MemoryServer,
+    percent: float = 10,
+    kind: Kind = "canary",
 ) -> Plan:
     tree.sources |= {w.source: w for w in models}
-    return plan_canary(models, "p", share, tree.read(), state_of(server.index()))
+    share = Share(percent, kind)
+    return plan_candidate(models, "p", share, tree.read(), state_of(server.index()))
 
 
 def promotion(tree: MemoryTree, server: MemoryServer) -> Plan:
@@ -93,7 +98,7 @@ def test_it_touches_nothing_that_is_live_and_is_tried_before_it_takes_requests()
     }
     run(plan, tree, server)
     assert live(server) == {**LIVE, "leaf__next": (2,), "p__next": (2,)}
-    assert standing(tree.read()) == Canary("p", 2, 10)
+    assert standing(tree.read()) == Candidate("p", 2, Share(10))
     assert server.watched == {"p": {(1,)}}
 
 
@@ -104,6 +109,52 @@ def test_another_share_is_one_load_of_the_candidate() -> None:
         "give 50 % of the requests for p to p__next 2"
     ]
     assert beside(pair(2, 2), tree, server).steps == ()
+
+
+def test_a_shadow_is_the_same_but_for_the_parameter_by_which_clients_know_it() -> None:
+    tree, server = deployed(pair(1, 1))
+    plan = beside(pair(2, 2), tree, server, 12.5, "shadow")
+    assert does(plan)[-1] == (
+        "copy 12.5 % of the requests for p to p__next 2, whose answers nobody gets"
+    )
+    last = as_value(plan.steps[-1])
+    assert (last["step"], last["why"], last["percent"]) == ("load", "shadow", 12.5)
+    assert [s.share for s in plan.steps if isinstance(s, Load)] == [
+        None,
+        None,
+        Share(12.5, "shadow"),
+    ]
+    run(plan, tree, server)
+    assert live(server) == {**LIVE, "leaf__next": (2,), "p__next": (2,)}
+    assert standing(tree.read()) == Candidate("p", 2, Share(12.5, "shadow"))
+    text = tree.models["p__next"].files["config.pbtxt"].decode()
+    assert '"mmctl.shadow"' in text
+    assert "mmctl.canary" not in text
+    with pytest.raises(Refused, match="a shadow of `p` 2 stands"):
+        beside(pair(3, 3), tree, server)
+
+
+def test_a_shadow_becomes_a_canary_by_one_load_and_then_the_live_one() -> None:
+    tree, server = deployed(pair(1, 1))
+    run(beside(pair(2, 2), tree, server, 10, "shadow"), tree, server)
+    plan = beside(pair(2, 2), tree, server, 10, "canary")
+    assert does(plan) == ["give 10 % of the requests for p to p__next 2"]
+    run(plan, tree, server)
+    assert standing(tree.read()) == Candidate("p", 2, Share(10))
+    run(promotion(tree, server), tree, server)
+    assert live(server) == {**LIVE, "leaf": (2,), "p": (2,)}
+    text = tree.models["p"].files["config.pbtxt"].decode()
+    assert "mmctl.shadow" not in text
+    assert "mmctl.canary" not in text
+
+
+def test_taken_away_nothing_is_left_of_a_shadow() -> None:
+    tree, server = deployed(pair(1, 1))
+    held = dict(tree.models)
+    run(beside(pair(2, 2), tree, server, 10, "shadow"), tree, server)
+    run(removal(tree, server), tree, server)
+    assert live(server) == LIVE
+    assert tree.models == held
 
 
 def test_promoted_the_candidate_is_live_as_if_it_had_been_deployed() -> None:
@@ -278,10 +329,59 @@ def test_the_numbers_of_a_candidate_are_those_of_its_model() -> None:
         beside(other, tree, server)
 
 
-def test_counts_since_then_begin_anew_when_the_server_does() -> None:
-    then = Counts(100, 2, 5_000_000)
-    assert Counts(160, 5, 9_000_000).since(then) == Counts(60, 3, 4_000_000)
-    assert Counts(40, 1, 900).since(then) == Counts(40, 1, 900)
+THEN = Counts(100, 2, 5_000_000)
+MORE = Counts(160, 5, 9_000_000)
+
+
+@pytest.mark.parametrize(
+    ("now", "beginning", "run_now", "found"),
+    [
+        (MORE, Beginning(THEN, "1"), "1", (Counts(60, 3, 4_000_000), "began")),
+        (THEN, Beginning(THEN, "1"), "1", (Counts(), "began")),
+        # Restarted, and it has counted more again than there was when the candidate began.
+        (MORE, Beginning(THEN, "1"), "2", (MORE, "restart")),
+        (Counts(40, 1, 900), Beginning(THEN, "1"), "2", (Counts(40, 1, 900), "restart")),
+        # The same process, and the live one was loaded anew by somebody: any of the three tells.
+        (Counts(40, 2, 9_000_000), Beginning(THEN, "1"), "1", (Counts(40, 2, 9_000_000), "load")),
+        (Counts(160, 1, 9_000_000), Beginning(THEN, "1"), "1", (Counts(160, 1, 9_000_000), "load")),
+        (Counts(160, 5, 900), Beginning(THEN, "1"), "1", (Counts(160, 5, 900), "load")),
+        # Nobody knows whether it is the same process, or what it had counted.
+        (MORE, Beginning(THEN, ""), "", (MORE, "load")),
+        (MORE, Beginning(THEN, ""), "1", (MORE, "load")),
+        (MORE, None, "1", (MORE, "load")),
+    ],
+)
+def test_nothing_is_subtracted_from_counts_that_may_have_begun_anew(
+    now: Counts, beginning: Beginning | None, run_now: str, found: object
+) -> None:
+    assert counted(now, beginning, run_now) == found
+
+
+def test_the_ledger_says_what_was_counted_when_this_candidate_began() -> None:
+    candidate = Candidate("p", 2, Share(10))
+
+    def line(what: str, outcome: str, **beside: object) -> dict[str, object]:
+        return {"what": what, "names": ["p"], "outcome": outcome, **beside}
+
+    def counts(requests: int) -> dict[str, int]:
+        return {"requests": requests, "failed": 0, "total_ns": 0}
+
+    begun = [
+        line("canary", "done", counts=counts(1), run="a"),
+        line("undo", "done"),
+        line("canary", "begun"),
+        line("canary", "done", counts=counts(5), run="b"),
+    ]
+    found = Beginning(Counts(5), "b")
+    assert beginning_of([*begun, line("promote", "refused")], candidate) == found
+    # It was not written: mmctl was killed, or the server did not tell. An older one does not count.
+    assert beginning_of([*begun, line("canary", "begun")], candidate) is None
+    assert beginning_of([*begun, line("canary", "done")], candidate) is None
+    assert beginning_of(begun, Candidate("p", 2, Share(10, "shadow"))) is None
+    assert beginning_of([], candidate) is None
+
+
+def test_a_mean_is_of_what_was_answered() -> None:
     assert Counts(60, 10, 100_000_000).mean_ms == 2
     assert Counts().mean_ms is None
 

@@ -13,7 +13,7 @@ from mmctl.deploy.deployment import Place, plan_back, plan_forward, plan_promoti
 from mmctl.deploy.gather import Gathered, gather, gather_back
 from mmctl.deploy.ledger import What, entry
 from mmctl.deploy.plan import plan_deploy
-from mmctl.deploy.state import ServerState, settle, with_share
+from mmctl.deploy.state import ServerState, Share, settle, with_share
 from mmctl.deploy.steps import Move
 from mmctl.deploy.tree import LocalTree
 from mmctl.errors import InputError, Refused
@@ -180,7 +180,7 @@ def test_while_a_canary_stands_it_is_what_is_rolled_back(space: Workspace) -> No
     (w,) = (w for w in gathered(space, "twice").wanted if w.name == "twice")
     tree.copy("twice__next", w.version, w.source)
     files = settle(w, w.files, (w.version,), name="twice__next")
-    tree.write("twice__next", with_share(files, 10))
+    tree.write("twice__next", with_share(files, Share(10)))
     found = plan_back(there, [], None)
     assert (found.what, found.names) == ("undo", ("twice",))
     assert [step.does for step in found.plan.steps] == ["unload twice__next"]

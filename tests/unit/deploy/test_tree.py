@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from mmctl.building.served import ledger_path
 from mmctl.deploy.ledger import entry
 from mmctl.deploy.steps import Move
-from mmctl.deploy.tree import LocalTree, ledger_path
+from mmctl.deploy.tree import LocalTree
 from mmctl.errors import WorldError
 
 CONFIG = b'name: "m" backend: "python" version_policy { specific { versions: [ 1 ] } }\n'

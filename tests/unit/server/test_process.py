@@ -318,6 +318,7 @@ def test_info_is_what_other_commands_read(
     write_server(tmp_path, "embedded", info_of(supervisor.pid))
     keys = json.loads(info_path(tmp_path, "embedded").read_text())
     shown = {"pid", "http", "grpc", "metrics", "otlp", "served", "release", "started"}
+    shown |= {"bls_threads", "store"}
     assert set(keys) == shown | {"key"}
     assert set(info_of(1).shown) == shown
 

@@ -115,7 +115,7 @@ def target_of(workspace: Workspace, name: str) -> Target:
     """A target of mmctl.yaml as the rules see it. Raises InputError when it is not there."""
     known = workspace.target(name)
     return Target(
-        release=parse_release(known.release),
+        release=parse_release(workspace.release_of(name)),
         gpus=known.gpus,
         name=name,
         tensorrt=parse_version(known.tensorrt) if known.tensorrt else None,

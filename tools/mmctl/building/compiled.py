@@ -125,7 +125,8 @@ def _plan(
 
 def oldest_release(workspace: Workspace) -> Release:
     """Of the Tritons that the workspace names: one repository serves all of them."""
-    names = [workspace.defaults.release, *(t.release for t in workspace.targets.values())]
+    stated = [t.release for t in workspace.targets.values() if t.release]
+    names = [workspace.defaults.release, *stated]
     return min(parse_release(name) for name in names)
 
 

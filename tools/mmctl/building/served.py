@@ -14,14 +14,33 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mmctl.errors import InputError
-from mmctl.files import copy, link_or_copy, new_folder, read_text, write_text, writing_to
+from mmctl.files import copy, inside, link_or_copy, new_folder, read_text, write_text, writing_to
 from mmctl.triton.config import ModelConfig
-from mmctl.triton.pbtxt import parse_config, pin_config
-from mmctl.triton.repository import CONFIG, MANIFEST, is_foreign, read_build_key, read_lock
+from mmctl.triton.pbtxt import parse_config, pin_config, with_parameter
+from mmctl.triton.repository import (
+    CONFIG,
+    DIGEST,
+    MANIFEST,
+    content_digest,
+    is_foreign,
+    read_build_key,
+    read_lock,
+    render_digests,
+)
 from mmctl.workspace import Workspace
 
 Versions = tuple[int, ...]
 Precompile = Callable[[Sequence[Path]], None]
+
+
+def ledger_path(root: Path) -> Path:
+    """Its presence says that the tree is what was deployed."""
+    return root.with_name(f"{root.name}.ledger.jsonl")
+
+
+def lock_path(root: Path) -> Path:
+    """Held by whoever changes the tree."""
+    return root.with_name(f"{root.name}.lock")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,19 +183,13 @@ def _serve_configs(
     folder = workspace.models / name
     config = parse_config(read_text(folder / CONFIG), where=workspace.shown(folder / CONFIG))
     policy = () if is_foreign(folder) else _policy(config, *versions)
-    written = [
-        write_text(
-            served / path.relative_to(folder),
-            pin_config(
-                read_text(path),
-                where=workspace.shown(path),
-                versions=policy,
-                calls=calls,
-                name=name,
-            ),
-        )
-        for path in (folder / CONFIG, *sorted((folder / "configs").glob("*.pbtxt")))
-    ]
+    digests = render_digests({v: _digest(served / str(v)) for v in versions[0]})
+    written = []
+    for path in (folder / CONFIG, *sorted((folder / "configs").glob("*.pbtxt"))):
+        where, text = workspace.shown(path), read_text(path)
+        text = pin_config(text, where=where, versions=policy, calls=calls, name=name)
+        text = with_parameter(text, DIGEST, digests, where=where)
+        written.append(write_text(served / path.relative_to(folder), text))
     for extra in extra_files(folder, config):
         target = served / extra.relative_to(folder)
         if not target.is_file() or target.read_bytes() != extra.read_bytes():
@@ -186,9 +199,17 @@ def _serve_configs(
     return any(written)
 
 
+def _digest(version: Path) -> str:
+    return read_build_key(version) or content_digest(version)
+
+
 def extra_files(folder: Path, config: ModelConfig) -> list[Path]:
-    """What a config names beside itself: labels and warm-up data."""
-    labels = [folder / tensor.label_filename for tensor in config.outputs if tensor.label_filename]
+    """What a config names beside itself: labels and warm-up data. Raises InputError for labels
+    outside of the model's folder.
+    """
+    where = f"{folder.name}/{CONFIG}"
+    named = [tensor.label_filename for tensor in config.outputs if tensor.label_filename]
+    labels = [inside(folder, name, where=where) for name in named]
     return [*labels, *(path for path in (folder / "warmup").rglob("*") if path.is_file())]
 
 

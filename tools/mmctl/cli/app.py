@@ -17,8 +17,9 @@ from typing import Annotated, TextIO
 import typer
 
 from mmctl import __version__
-from mmctl.cli import build, context, deploy, runtime, serve, stack
+from mmctl.cli import build, cache, context, deploy, runtime, serve, stack
 from mmctl.cli.adopt import adopt
+from mmctl.cli.bench import bench
 from mmctl.cli.check import check
 from mmctl.cli.compare import compare
 from mmctl.cli.demo import demo
@@ -28,6 +29,7 @@ from mmctl.cli.engine import engine
 from mmctl.cli.export import export, fetch
 from mmctl.cli.infer import infer
 from mmctl.cli.init import init
+from mmctl.cli.trace import trace
 from mmctl.errors import MmctlError, WorldError
 
 app = typer.Typer(
@@ -70,6 +72,8 @@ app.command()(check)
 app.command()(demo)
 app.command()(compare)
 app.command()(drill)
+app.command()(bench)
+app.command()(trace)
 app.command()(infer)
 app.command()(engine)
 app.command()(export)
@@ -85,6 +89,7 @@ app.command()(stack.image)
 app.command()(stack.k8s)
 app.command()(doctor)
 app.add_typer(runtime.app, name="runtime")
+app.add_typer(cache.app, name="cache")
 app.command()(serve.serve)
 app.command()(serve.stop)
 app.command()(serve.logs)

@@ -93,7 +93,7 @@ def _lines(pipelines: tuple[PlannedPipeline, ...], *, explain: bool = False) -> 
 
 
 def _explained(pipeline: PlannedPipeline) -> list[str]:
-    from mmctl.server.flags import BLS_THREADS
+    from mmctl.server.flags import BLS_THREADS, bls_threads_flag
 
     compiled = pipeline.compiled
     lines = [f"  because {compiled.reason}"]
@@ -101,7 +101,7 @@ def _explained(pipeline: PlannedPipeline) -> list[str]:
         if len(node.covers) > 1:
             lines.append(f"  one model of {', '.join(node.covers)}")
     if compiled.calls_at_once > BLS_THREADS:
-        flag = f"--backend-config=python,thread-pool-size={compiled.calls_at_once}"
+        flag = bls_threads_flag(compiled.calls_at_once)
         lines.append(f"  a Triton that mmctl does not start needs {flag}")
     return lines
 

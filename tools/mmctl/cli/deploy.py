@@ -14,14 +14,14 @@ from mmctl.cli.render import as_json
 from mmctl.errors import InputError
 
 if TYPE_CHECKING:
-    from mmctl.deploy.comparison import Comparison
+    from mmctl.deploy.comparison import Comparison, Since
     from mmctl.deploy.deployment import Deployment, Place, Standing
     from mmctl.deploy.prune import Old
-    from mmctl.deploy.state import Versions
+    from mmctl.deploy.state import Kind, Share, Versions
     from mmctl.deploy.steps import Plan
 
 TargetName = Annotated[
-    str, typer.Argument(metavar="TARGET", help="`embedded`, or a target of mmctl.yaml.")
+    str, typer.Argument(metavar="TARGET", help="`embedded`, `compose`, or a target of mmctl.yaml.")
 ]
 Names = Annotated[
     list[str] | None, typer.Argument(metavar="NAME...", help="Models or pipelines; all by default.")
@@ -41,6 +41,12 @@ def deploy(
             metavar="SHARE", help="Serve it beside the live one, for so many requests: `10%`."
         ),
     ] = None,
+    shadow: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHARE", help="The same with copies of them: nobody gets its answers."
+        ),
+    ] = None,
     dry_run: DryRun = False,
     yes: Yes = False,
     json: Json = False,
@@ -51,13 +57,14 @@ def deploy(
     versions load beside the old ones, pipelines answer their golden requests before they take
     traffic, and whatever fails leaves the server as it was. Without names, what is not in the
     workspace is taken out of service. With --canary the live version goes on, and clients of mmctl
-    send a share of their requests to the new one, until `mmctl promote` or `mmctl rollback`.
+    send a share of their requests to the new one, until `mmctl promote` or `mmctl rollback`; with
+    --shadow they send copies of that share, and drop what the new one answers.
     """
     from mmctl.deploy.deployment import open_place, plan_beside, plan_forward
 
-    share = None if canary is None else parse_share(canary)
+    share = parse_beside({"canary": canary, "shadow": shadow})
     if share is not None and len(names or []) != 1:
-        raise InputError("`--canary` is for one model or pipeline", hint="name it")
+        raise InputError(f"`--{share.kind}` is for one model or pipeline", hint="name it")
     workspace = context.workspace()
     with open_place(workspace, target, context.say) as place:
         if share is None:
@@ -69,25 +76,35 @@ def deploy(
         _carry_out(place, deployment, dry_run=dry_run, yes=yes, json=json)
 
 
-def parse_share(text: str) -> float:
+def parse_beside(asked: Mapping[Kind, str | None]) -> Share | None:
+    """The one that is asked for, if any. Raises InputError."""
+    shares = [parse_share(text, kind) for kind, text in asked.items() if text is not None]
+    if len(shares) > 1:
+        raise InputError("`--canary` and `--shadow` exclude each other", hint="take one")
+    return shares[0] if shares else None
+
+
+def parse_share(text: str, kind: Kind = "canary") -> Share:
     """Percent, of which clients tell hundredths apart. Raises InputError."""
+    from mmctl.deploy.state import Share
+
     match = re.fullmatch(r"(\d{1,3}(?:\.\d{1,2})?) ?%", text)
-    if match is None or not 0 < (share := float(match[1])) <= 100:
+    if match is None or not 0 < (percent := float(match[1])) <= 100:
         raise InputError(
-            f"`--canary {text}`: not a share of the requests", hint="write `10%`, or `0.5%`"
+            f"`--{kind} {text}`: not a share of the requests", hint="write `10%`, or `0.5%`"
         )
-    return share
+    return Share(percent, kind)
 
 
 def promote(
     target: TargetName,
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Whose canary.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Whose candidate.")] = None,
     *,
     dry_run: DryRun = False,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Make the candidate of a canary the live version."""
+    """Make the candidate of a canary or shadow the live version."""
     from mmctl.deploy.deployment import open_place, plan_promotion
 
     workspace = context.workspace()
@@ -112,7 +129,7 @@ def rollback(
 ) -> None:
     """Serve an earlier version again, as it was, with the versions that it calls.
 
-    While a canary stands, it takes that away, and nothing else.
+    While a canary or shadow stands, it takes that away, and nothing else.
     """
     from mmctl.deploy.deployment import open_place, plan_back
 
@@ -169,23 +186,23 @@ def status(
     compare: Annotated[
         int,
         typer.Option(
-            metavar="N", min=0, help="Send N of the samples to a canary and to the live version."
+            metavar="N", min=0, help="Send N of the samples to the candidate and the live version."
         ),
     ] = 0,
     json: Json = False,
 ) -> None:
-    """Which versions of what a target serves, and which it holds; how a canary does."""
-    from mmctl.deploy.comparison import compare_canary
+    """Which versions of what a target serves, and which it holds; how a canary or shadow does."""
+    from mmctl.deploy.comparison import compare_candidate
     from mmctl.deploy.deployment import open_place, standings
 
     with open_place(context.workspace(), target, context.say, alone=False) as place:
         rows = standings(place)
         torn = place.tree.read().torn
-        comparison = compare_canary(place, compare)
+        comparison = compare_candidate(place, compare)
     if json:
         values = [_standing(row) for row in rows]
-        canary = comparison and asdict(comparison)
-        answer = {"target": target, "models": values, "canary": canary, "cut_short": torn}
+        beside = comparison and asdict(comparison)
+        answer = {"target": target, "models": values, "comparison": beside, "cut_short": torn}
         print(as_json(answer))
         return
     print("\n".join(render_standings(rows)))
@@ -247,28 +264,42 @@ def plan_values(target: str, plan: Plan) -> dict[str, object]:
 def render_standings(rows: Sequence[Standing]) -> list[str]:
     if not rows:
         return ["it serves nothing"]
-    table = [("model", "live", "state", "holds", "build key")]
+    several = any(row.replica for row in rows)
+    table = [("model", *(["replica"] if several else []), "live", "state", "holds", "build key")]
     for row in rows:
         held = ", ".join(map(str, row.held))
         key = row.keys.get(max(row.live, default=0), "")[:12]
-        table.append((row.model, _shown(row.live), row.state, held, key))
-    return [*_aligned(table), *(f"{row.model}: {row.reason}" for row in rows if row.reason)]
+        replica = [row.replica] if several else []
+        table.append((row.model, *replica, _shown(row.live), row.state, held, key))
+    reasons = {
+        f"{row.model}{f' on {row.replica}' if several else ''}: {row.reason}": row.reason
+        for row in rows
+    }
+    return [*_aligned(table), *(text for text, reason in reasons.items() if reason)]
 
 
 def render_comparison(found: Comparison) -> list[str]:
     """The live one and the candidate, side by side."""
-    canary = found.canary
-    table = [(canary.model, "requests", "failed", "mean")]
+    of, share = found.of, found.of.share
+    table = [(of.model, "requests", "failed", "mean")]
     for name, counts in (("live", found.live), ("candidate", found.candidate)):
         failed = f"{counts.failed / counts.requests:.1%}" if counts.requests else "-"
         mean = "-" if counts.mean_ms is None else f"{counts.mean_ms:.2f} ms"
         table.append((name, str(counts.requests), failed, mean))
-    head = f"canary: {canary.share:g} % of the requests for {canary.model} go to {canary.version}"
-    lines = [head, *_aligned(table)]
+    verb = {"canary": "go to", "shadow": "are copied to"}[share.kind]
+    head = f"{share.kind}: {share.percent:g} % of the requests for {of.model} {verb} {of.version}"
+    lines = [head, *_aligned(table), f"counted {SINCE[found.since].format(kind=share.kind)}"]
     if (answers := found.answers) is not None:
         lines.append(f"{answers.differing} of {answers.asked} answers differ")
         lines += [answers.first] if answers.first else []
     return lines
+
+
+SINCE: Mapping[Since, str] = {
+    "began": "since the {kind} began",
+    "restart": "since the server was started again, after the {kind} began",
+    "load": "since each was loaded: Triton does not say whether that was before the {kind} began",
+}
 
 
 def _aligned(table: Sequence[Sequence[str]]) -> list[str]:
@@ -287,6 +318,7 @@ def _standing(row: Standing) -> dict[str, object]:
         "state": row.state,
         "versions": {str(version): key for version, key in row.keys.items()},
         "reason": row.reason,
+        **({"replica": row.replica} if row.replica else {}),
     }
 
 

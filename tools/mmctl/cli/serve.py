@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from mmctl.server.info import ServerInfo
     from mmctl.server.process import EmbeddedTriton
     from mmctl.server.runtime import Runtime
+    from mmctl.server.store import EmbeddedStore
     from mmctl.workspace import Workspace
 
 Target = Annotated[str, typer.Option("--target", metavar="NAME", help="Which server.")]
@@ -32,6 +34,7 @@ class Wanted:
     tree: Path | None
     watch: bool
     rebuild: bool
+    store: bool
 
     def arguments(self) -> list[str]:
         """The command line that asks for the same, with its answer as JSON."""
@@ -41,6 +44,7 @@ class Wanted:
         words += [f"--tree={self.tree.resolve()}"] if self.tree else []
         words += ["--watch"] if self.watch else []
         words += ["--rebuild"] if self.rebuild else []
+        words += ["--store"] if self.store else []
         return words
 
 
@@ -71,6 +75,9 @@ def serve(
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Serve what the sources say, not what was deployed.")
     ] = False,
+    store: Annotated[
+        bool, typer.Option("--store", help="Start a Valkey beside it: caches share their answers.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Serve models and pipelines on this machine.
@@ -79,7 +86,7 @@ def serve(
     was deployed to it (`mmctl deploy embedded`) it serves exactly that.
     """
     workspace = context.workspace()
-    wanted = Wanted(names or [], http, grpc, metrics, docker, tree, watch, rebuild)
+    wanted = Wanted(names or [], http, grpc, metrics, docker, tree, watch, rebuild, store)
     _refuse_misfits(workspace, wanted)
     if detach:
         from mmctl.server.detach import serve_detached
@@ -92,7 +99,11 @@ def serve(
             raise typer.Exit(answer)
         _print_info(answer, json)
         return
-    with _start(workspace, wanted) as server:
+    with ExitStack() as running:
+        shared = running.enter_context(_start_store(workspace)) if store else None
+        server = running.enter_context(_start(workspace, wanted))
+        if shared is not None:
+            server.announce_store(shared.url)
         for model, reason in server.failures().items():
             context.say(f"`{model}` is not served: {reason}")
         _print_info(server.info, json)
@@ -159,7 +170,7 @@ def _refuse_misfits(workspace: Workspace, wanted: Wanted) -> None:
 
 def _is_deployed(workspace: Workspace, wanted: Wanted) -> bool:
     """Whether the workspace's own tree is served as it is: somebody has deployed to it."""
-    from mmctl.deploy.tree import ledger_path
+    from mmctl.building.served import ledger_path
 
     own = workspace.served("embedded")
     return not (wanted.tree or wanted.rebuild) and own.is_dir() and ledger_path(own).is_file()
@@ -167,8 +178,9 @@ def _is_deployed(workspace: Workspace, wanted: Wanted) -> bool:
 
 def _note_rebuild(workspace: Workspace, wanted: Wanted) -> None:
     """In the ledger, where there is one: what follows is not what was deployed."""
+    from mmctl.building.served import ledger_path
     from mmctl.deploy.ledger import entry
-    from mmctl.deploy.tree import LocalTree, ledger_path
+    from mmctl.deploy.tree import LocalTree
 
     tree = LocalTree(workspace.served("embedded"))
     if wanted.rebuild and ledger_path(tree.root).is_file():
@@ -180,6 +192,13 @@ def _watch(workspace: Workspace, wanted: Wanted, server: EmbeddedTriton) -> None
     from mmctl.serving.watch import watch_and_reload
 
     watch_and_reload(workspace, wanted.names, server, workspace.served("embedded"), context.say)
+
+
+def _start_store(workspace: Workspace) -> EmbeddedStore:
+    from mmctl.server.info import EMBEDDED, log_path
+    from mmctl.server.store import EmbeddedStore
+
+    return EmbeddedStore.start(log_path(workspace.state, f"{EMBEDDED}.store"))
 
 
 def _start(workspace: Workspace, wanted: Wanted) -> EmbeddedTriton:
@@ -225,8 +244,9 @@ def _prepare(workspace: Workspace, wanted: Wanted, tree: Path) -> tuple[Runtime,
         return ensure_runtime(workspace, context.say), read_tree(tree).whole
     from mmctl.serving.session import prepare
 
-    _note_rebuild(workspace, wanted)
-    prepared = prepare(workspace, wanted.names, tree, context.say)
+    with _alone(tree):
+        _note_rebuild(workspace, wanted)
+        prepared = prepare(workspace, wanted.names, tree, context.say)
     return prepared.runtime, prepared.tree.whole
 
 
@@ -239,12 +259,21 @@ def _materialise(workspace: Workspace, wanted: Wanted, tree: Path) -> bool:
     if _is_deployed(workspace, wanted):
         context.say("serving what was deployed (`--rebuild` serves what the sources say)")
         return read_tree(tree).whole
-    _note_rebuild(workspace, wanted)
     names = wanted.names
     models = build(workspace, names, context.say).models
     if not names:
         models = without_images(workspace, models, names, context.say)
-    return materialise(workspace, models, tree).whole
+    with _alone(tree):
+        _note_rebuild(workspace, wanted)
+        return materialise(workspace, models, tree).whole
+
+
+def _alone(tree: Path) -> AbstractContextManager[None]:
+    """Nobody deploys to the tree while it is made."""
+    from mmctl.building.served import lock_path
+    from mmctl.files import exclusive
+
+    return exclusive(lock_path(tree), lambda: context.say("waiting for a deployment to end"))
 
 
 def _print_info(info: ServerInfo, json: bool) -> None:
@@ -255,4 +284,6 @@ def _print_info(info: ServerInfo, json: bool) -> None:
         return
     print(f"http     http://{info.http}")
     print(f"grpc     {info.grpc}")
-    print(f"metrics  http://{info.metrics}/metrics", flush=True)
+    print(f"metrics  http://{info.metrics}/metrics", flush=not info.store)
+    if info.store:
+        print(f"store    {info.store}", flush=True)

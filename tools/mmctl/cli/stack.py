@@ -141,4 +141,4 @@ def _finish(
 def _release(workspace: Workspace, target: str | None) -> Release:
     from mmctl.triton.releases import parse_release
 
-    return parse_release(workspace.target(target).release if target else workspace.defaults.release)
+    return parse_release(workspace.release_of(target) if target else workspace.defaults.release)

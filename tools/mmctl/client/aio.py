@@ -2,44 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from typing import Protocol, Self
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Self
 
-from mmctl.client.canary import Canaries
-from mmctl.client.requests import readable, request_for
-from mmctl.client.status import NotServedError
-from mmctl.client.transport import AsyncCatalog, AsyncGrpcTransport, AsyncTransport
-from mmctl.errors import InferenceError, InputError
-from mmctl.inference import InferRequest, InferResponse
+from mmctl.client.core import Call, Core, merged
+from mmctl.client.performers import Tasks
+from mmctl.client.replicas import open_async_server
+from mmctl.client.retries import RETRIES, Retries
+from mmctl.client.sequences import Progress
+from mmctl.client.tls import Tls
+from mmctl.client.transport import AsyncServer
+from mmctl.inference import InferResult
 from mmctl.tensors import Signature
 
-
-class AsyncServer(AsyncTransport, AsyncCatalog, Protocol):
-    """What an asyncio client needs of a server."""
-
-    async def close(self) -> None: ...
+if TYPE_CHECKING:
+    from mmctl.cache.cache import Cache
 
 
 class AsyncClient:
-    """Calls the models of one Triton from asyncio. Make it inside the running event loop.
+    """Client for asyncio. Make it inside the running event loop.
 
         async with AsyncClient("127.0.0.1:8001") as client:
-            answer = await client.infer("tag", {"text": ["good", "bad"]})
+            answer = await client.infer("tag", text=["good", "bad"])
 
-    `headers` and `server` are as in Client.
+    The arguments are those of Client.
     """
 
     def __init__(
         self,
-        url: str,
+        url: str | Sequence[str],
         *,
         headers: Mapping[str, str] | None = None,
+        tls: Tls | None = None,
+        retries: Retries = RETRIES,
+        cache: Cache | None = None,
         server: AsyncServer | None = None,
     ) -> None:
-        self._server = AsyncGrpcTransport(url, headers) if server is None else server
-        self._signatures: dict[tuple[str, str], Signature] = {}
-        self._canaries = Canaries()
+        self._server = open_async_server(url, headers, tls, retries) if server is None else server
+        self._core = Core(cache)
+        self._tasks = Tasks(self._server, cache)
 
     async def __aenter__(self) -> Self:
         return self
@@ -48,12 +49,13 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
+        await self._tasks.close()
         await self._server.close()
 
     async def infer(
         self,
         model: str,
-        inputs: Mapping[str, object],
+        inputs: Mapping[str, object] | None = None,
         *,
         outputs: Sequence[str] = (),
         version: str = "",
@@ -62,51 +64,106 @@ class AsyncClient:
         key: str | bytes = "",
         parameters: Mapping[str, str | int | bool] | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> InferResponse:
+        no_store: bool = False,
+        tenant: str | None = None,
+        **values: object,
+    ) -> InferResult:
         """One request, as Client.infer. Cancelling the task cancels the request."""
+        call = Call(
+            model,
+            merged(inputs, values),
+            outputs,
+            version,
+            timeout_s,
+            request_id,
+            key,
+            parameters or {},
+            headers or {},
+            no_store,
+            tenant,
+        )
+        return await self._tasks.do(self._core.infer(call))
 
-        def make(signature: Signature) -> InferRequest:
-            return request_for(
-                model,
-                inputs,
-                signature,
-                outputs=outputs,
-                version=version,
-                request_id=request_id,
-                parameters=parameters,
-                headers=headers,
-            )
-
-        request = await self._checked(model, version, make)
+    async def stream(
+        self,
+        model: str,
+        inputs: Mapping[str, object] | None = None,
+        *,
+        outputs: Sequence[str] = (),
+        version: str = "",
+        timeout_s: float | None = None,
+        request_id: str = "",
+        key: str | bytes = "",
+        parameters: Mapping[str, str | int | bool] | None = None,
+        headers: Mapping[str, str] | None = None,
+        **values: object,
+    ) -> AsyncIterator[InferResult]:
+        """Every answer to one request, as Client.stream: `async for answer in client.stream(..)`.
+        Who leaves the loop early cancels the rest with `aclose()`, or when the iterator goes.
+        """
+        call = Call(
+            model,
+            merged(inputs, values),
+            outputs,
+            version,
+            timeout_s,
+            request_id,
+            key,
+            parameters or {},
+            headers or {},
+        )
+        stream = await self._tasks.do(self._core.stream(call))
         try:
-            return readable(await self._send(request, key, timeout_s))
-        except InferenceError:
-            self._signatures.pop((model, version), None)
-            raise
+            while (result := await self._tasks.do(self._core.following(stream))) is not None:
+                yield result
+        finally:
+            await stream.answers.aclose()
+
+    def sequence(
+        self, model: str, *, sequence_id: int | None = None, version: str = ""
+    ) -> AsyncClientSequence:
+        """As Client.sequence.
+
+        async with client.sequence("acc") as sequence:
+            await sequence.infer(x=[1])
+        """
+        return AsyncClientSequence(self._tasks, Progress(self._core, sequence_id), model, version)
 
     async def signature(self, model: str, version: str = "") -> Signature:
         """What the model takes and gives, as the server says now; text is `bytes` there."""
-        signature = await self._server.signature(model, version)
-        self._signatures[model, version] = signature
-        return signature
+        return (await self._tasks.do(self._core.describe(model, version))).signature
 
-    async def _send(
-        self, request: InferRequest, key: str | bytes, timeout_s: float | None
-    ) -> InferResponse:
-        """To the candidate when it is one of its share. Where that is gone the live one answers."""
-        if self._canaries.asks(request):
-            self._canaries.learn(request.model, await self._server.share(request.model))
-        if (candidate := self._canaries.candidate_for(request, key)) is not None:
-            try:
-                return await self._server.infer(candidate, timeout_s)
-            except NotServedError:
-                self._canaries.learn(request.model, 0.0)
-        return await self._server.infer(request, timeout_s)
 
-    async def _checked(
-        self, model: str, version: str, make: Callable[[Signature], InferRequest]
-    ) -> InferRequest:
-        if (known := self._signatures.get((model, version))) is not None:
-            with suppress(InputError):
-                return make(known)
-        return make(await self.signature(model, version))
+class AsyncClientSequence:
+    """See AsyncClient.sequence."""
+
+    def __init__(self, tasks: Tasks, progress: Progress, model: str, version: str) -> None:
+        self._tasks, self._progress = tasks, progress
+        self._model, self._version = model, version
+
+    @property
+    def id(self) -> int:
+        return self._progress.id
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def infer(
+        self,
+        inputs: Mapping[str, object] | None = None,
+        *,
+        last: bool = False,
+        outputs: Sequence[str] = (),
+        timeout_s: float | None = None,
+        **values: object,
+    ) -> InferResult:
+        """The next request, with `last` the final one. As Client.infer."""
+        call = Call(self._model, merged(inputs, values), outputs, self._version, timeout_s)
+        return await self._tasks.do(self._progress.sent(call, last=last))
+
+    async def close(self) -> None:
+        """As ClientSequence.close."""
+        await self._tasks.do(self._progress.ended())

@@ -9,12 +9,23 @@ from typing import Any
 
 import numpy as np
 
-from mmctl.inference import InferResponse
+from mmctl.client.requests import readable_outputs
+from mmctl.inference import CacheNote, InferResponse, InferResult
 from mmctl.tensors import Array, Signature, dtype_of
 
 PROVENANCE = "provenance"
 FEW = 8
 FIRST = 4
+
+
+def result_of(response: InferResponse, note: CacheNote, signature: Signature) -> InferResult:
+    """What a caller gets: texts as str, the provenance parsed, in one entry per row."""
+    outputs = readable_outputs(response.outputs)
+    provenance = None
+    if PROVENANCE in outputs:
+        own = {PROVENANCE: outputs[PROVENANCE]}
+        provenance = _parsed(plain(by_row(own, signature)[PROVENANCE]))
+    return InferResult(outputs, response.model, response.version, provenance, note)
 
 
 def answer_values(response: InferResponse, signature: Signature, ms: float) -> dict[str, object]:

@@ -1,10 +1,10 @@
-"""Which requests go to the candidate of a model, while a canary stands."""
+"""Which requests go to the candidate of a model, and of which it gets a copy."""
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from mmctl.inference import InferRequest
@@ -18,19 +18,21 @@ class Canaries:
     """What a client knows of the canaries of its server. Threads may share it.
 
     A share is in percent, 0 without a canary; it is asked for when a model is first called, and
-    again after ASK_AGAIN_S. Equal keys go the same way, everywhere and always.
+    again after ASK_AGAIN_S. Equal keys go the same way, everywhere and always. What belongs to a
+    sequence stays with the model that has its state.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._shares: dict[str, float] = {}
+        self._shadows: dict[str, float] = {}
         self._due: dict[str, float] = {}
 
     def asks(self, request: InferRequest) -> bool:
         """Whether the server must be asked for the share now; one of many threads is told so.
         A request for one version, or for a candidate itself, goes where it says.
         """
-        if request.version or request.model.endswith(NEXT):
+        if not _is_open(request):
             return False
         now = self._clock()
         if now < self._due.get(request.model, now):
@@ -38,16 +40,37 @@ class Canaries:
         self._due[request.model] = now + ASK_AGAIN_S
         return True
 
-    def learn(self, model: str, share: float) -> None:
-        """A share of 0 is that of a candidate which does not answer, too."""
-        self._shares[model] = share
+    def learn(self, model: str, share: float, shadow: float = 0.0) -> None:
+        """A share of 0 is that of a candidate which does not answer, too. `shadow` is the share of
+        the requests that are copied to it.
+        """
+        self._shares[model], self._shadows[model] = share, shadow
 
     def candidate_for(self, request: InferRequest, key: str | bytes) -> InferRequest | None:
         """The same request to the candidate, when it is one of its share; `key` may be empty."""
-        share = 0.0 if request.version else self._shares.get(request.model, 0.0)
-        if not share or part_of(key or request.request_id or content_of(request)) >= share * 100:
-            return None
+        return self.copy_of(request) if _is_of(self._shares, request, key) else None
+
+    def shadows(self, request: InferRequest, key: str | bytes) -> bool:
+        """Whether the candidate gets a copy of it."""
+        return _is_of(self._shadows, request, key)
+
+    def copy_of(self, request: InferRequest) -> InferRequest:
+        """The same request to the candidate."""
         return replace(request, model=request.model + NEXT)
+
+
+def _is_of(shares: Mapping[str, float], request: InferRequest, key: str | bytes) -> bool:
+    share = shares.get(request.model, 0.0)
+    if not share or not _is_open(request):
+        return False
+    return part_of(key or request.request_id or content_of(request)) < share * 100
+
+
+def _is_open(request: InferRequest) -> bool:
+    """Whether it may go to a candidate at all."""
+    return not (
+        request.version or request.model.endswith(NEXT) or "sequence_id" in request.parameters
+    )
 
 
 def part_of(key: str | bytes) -> int:

@@ -2,45 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from typing import Protocol, Self
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Self
 
-from mmctl.client.canary import Canaries
-from mmctl.client.requests import readable, request_for
-from mmctl.client.status import NotServedError
-from mmctl.client.transport import Catalog, GrpcTransport, Transport
-from mmctl.errors import InferenceError, InputError
-from mmctl.inference import InferRequest, InferResponse
+from mmctl.client.core import Call, Core, merged
+from mmctl.client.performers import Threads
+from mmctl.client.replicas import open_server
+from mmctl.client.retries import RETRIES, Retries
+from mmctl.client.sequences import Progress
+from mmctl.client.tls import Tls
+from mmctl.client.transport import Server
+from mmctl.inference import InferResult
 from mmctl.tensors import Signature
 
-
-class Server(Transport, Catalog, Protocol):
-    """What a client needs of a server."""
-
-    def close(self) -> None: ...
+if TYPE_CHECKING:
+    from mmctl.cache.cache import Cache
 
 
 class Client:
-    """Calls the models of one Triton. Threads may share it.
+    """Calls the models of a Triton, or of several that serve the same. Threads may share it.
 
         with Client("127.0.0.1:8001") as client:
-            answer = client.infer("tag", {"text": ["good", "bad"]})
+            answer = client.infer("tag", text=["good", "bad"])
             print(answer.outputs["label"])
 
-    `headers` go with every call. `server` stands in for the Triton at `url`: tests pass a fake.
+    `url` is `host:port` or `grpc://host:port`, `http://host:port`, or with `tls` `grpcs://` and
+    `https://`; of several, those that are gone are passed over. `headers` go with every call.
+    `retries` says how often a server that is not there is asked again. `cache` may answer in place
+    of a model: any number of clients may share one. `server` stands in for what is at `url`: tests
+    pass a fake.
     """
 
     def __init__(
         self,
-        url: str,
+        url: str | Sequence[str],
         *,
         headers: Mapping[str, str] | None = None,
+        tls: Tls | None = None,
+        retries: Retries = RETRIES,
+        cache: Cache | None = None,
         server: Server | None = None,
     ) -> None:
-        self._server = GrpcTransport(url, headers) if server is None else server
-        self._signatures: dict[tuple[str, str], Signature] = {}
-        self._canaries = Canaries()
+        self._server = open_server(url, headers, tls, retries) if server is None else server
+        self._core = Core(cache)
+        self._threads = Threads(self._server, cache)
 
     def __enter__(self) -> Self:
         return self
@@ -49,12 +54,13 @@ class Client:
         self.close()
 
     def close(self) -> None:
+        self._threads.close()
         self._server.close()
 
     def infer(
         self,
         model: str,
-        inputs: Mapping[str, object],
+        inputs: Mapping[str, object] | None = None,
         *,
         outputs: Sequence[str] = (),
         version: str = "",
@@ -63,61 +69,125 @@ class Client:
         key: str | bytes = "",
         parameters: Mapping[str, str | int | bool] | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> InferResponse:
-        """One request. Values are arrays, scalars, text, bytes or nested lists of these.
+        no_store: bool = False,
+        tenant: str | None = None,
+        **values: object,
+    ) -> InferResult:
+        """One request: `inputs` by name, or the `values` of inputs whose names Python can write.
 
-        What is safe is cast, what would lose is refused, a missing batch axis is added. Texts of
-        the answer are str, or bytes where they are not UTF-8; arrays have Triton's shapes.
+        Values are arrays, scalars, text, bytes or nested lists of these. What is safe is cast, what
+        would lose is refused, a missing batch axis is added. More rows than the model takes are
+        sent as several requests. Texts of the answer are str, or bytes where they are not UTF-8;
+        arrays have Triton's shapes.
         While a canary of the model stands, its candidate answers for a share of the keys, and is
         the `model` of the answer: `key`, else the request's id, else its inputs. A `version` turns
         that off.
+        With a cache, `no_store` asks the model and keeps nothing, and the answer may be one that
+        `tenant` (else the cache's own) has had before.
         Raises InputError for values that do not fit, InferenceError with Triton's text, WorldError
-        when no answer comes (within `timeout_s`).
+        when no answer comes (within `timeout_s`, of which the server is told).
         """
+        call = Call(
+            model,
+            merged(inputs, values),
+            outputs,
+            version,
+            timeout_s,
+            request_id,
+            key,
+            parameters or {},
+            headers or {},
+            no_store,
+            tenant,
+        )
+        return self._threads.do(self._core.infer(call))
 
-        def make(signature: Signature) -> InferRequest:
-            return request_for(
-                model,
-                inputs,
-                signature,
-                outputs=outputs,
-                version=version,
-                request_id=request_id,
-                parameters=parameters,
-                headers=headers,
-            )
-
-        request = self._checked(model, version, make)
+    def stream(
+        self,
+        model: str,
+        inputs: Mapping[str, object] | None = None,
+        *,
+        outputs: Sequence[str] = (),
+        version: str = "",
+        timeout_s: float | None = None,
+        request_id: str = "",
+        key: str | bytes = "",
+        parameters: Mapping[str, str | int | bool] | None = None,
+        headers: Mapping[str, str] | None = None,
+        **values: object,
+    ) -> Iterator[InferResult]:
+        """Every answer to one request, as it comes: what a decoupled model gives. `timeout_s` is
+        for all of them. Leaving the loop early cancels the rest. Raises like `infer`, also after
+        some answers.
+        """
+        call = Call(
+            model,
+            merged(inputs, values),
+            outputs,
+            version,
+            timeout_s,
+            request_id,
+            key,
+            parameters or {},
+            headers or {},
+        )
+        stream = self._threads.do(self._core.stream(call))
         try:
-            return readable(self._send(request, key, timeout_s))
-        except InferenceError:
-            self._signatures.pop((model, version), None)  # perhaps it was reloaded: ask again
-            raise
+            while (result := self._threads.do(self._core.following(stream))) is not None:
+                yield result
+        finally:
+            stream.answers.close()
+
+    def sequence(
+        self, model: str, *, sequence_id: int | None = None, version: str = ""
+    ) -> ClientSequence:
+        """Requests to a stateful model that belong together, with an id of their own.
+
+            with client.sequence("acc") as sequence:
+                sequence.infer(x=[1])
+                sequence.infer(x=[2], last=True)
+
+        Threads must not share a sequence.
+        """
+        return ClientSequence(self._threads, Progress(self._core, sequence_id), model, version)
 
     def signature(self, model: str, version: str = "") -> Signature:
         """What the model takes and gives, as the server says now; text is `bytes` there."""
-        signature = self._server.signature(model, version)
-        self._signatures[model, version] = signature
-        return signature
+        return self._threads.do(self._core.describe(model, version)).signature
 
-    def _send(
-        self, request: InferRequest, key: str | bytes, timeout_s: float | None
-    ) -> InferResponse:
-        """To the candidate when it is one of its share. Where that is gone the live one answers."""
-        if self._canaries.asks(request):
-            self._canaries.learn(request.model, self._server.share(request.model))
-        if (candidate := self._canaries.candidate_for(request, key)) is not None:
-            try:
-                return self._server.infer(candidate, timeout_s)
-            except NotServedError:
-                self._canaries.learn(request.model, 0.0)
-        return self._server.infer(request, timeout_s)
 
-    def _checked(
-        self, model: str, version: str, make: Callable[[Signature], InferRequest]
-    ) -> InferRequest:
-        """Before it says no, it asks again: the model may have been reloaded with other tensors."""
-        if (known := self._signatures.get((model, version))) is not None:
-            with suppress(InputError):
-                return make(known)
-        return make(self.signature(model, version))
+class ClientSequence:
+    """See Client.sequence."""
+
+    def __init__(self, threads: Threads, progress: Progress, model: str, version: str) -> None:
+        self._threads, self._progress = threads, progress
+        self._model, self._version = model, version
+
+    @property
+    def id(self) -> int:
+        return self._progress.id
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def infer(
+        self,
+        inputs: Mapping[str, object] | None = None,
+        *,
+        last: bool = False,
+        outputs: Sequence[str] = (),
+        timeout_s: float | None = None,
+        **values: object,
+    ) -> InferResult:
+        """The next request, with `last` the final one. As Client.infer."""
+        call = Call(self._model, merged(inputs, values), outputs, self._version, timeout_s)
+        return self._threads.do(self._progress.sent(call, last=last))
+
+    def close(self) -> None:
+        """Ends it at the server, where no request was the `last`: the latest one is sent once more
+        as that.
+        """
+        self._threads.do(self._progress.ended())

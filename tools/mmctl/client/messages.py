@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from mmctl.cache.keys import Identity
+from mmctl.client.description import Candidacy, Description
 from mmctl.client.status import Counts, IndexEntry
 from mmctl.errors import InferenceError, InputError
 from mmctl.inference import InferRequest, InferResponse
 from mmctl.tensors import DType, Signature, TensorSpec, TensorType, dtype_from_triton, dtype_of
-from mmctl.triton.repository import CANARY
+from mmctl.triton.repository import CANARY, DIGEST, SHADOW, digests_of
 from mmctl.wire import decode, encode, encoded_size
 
 MAX_MESSAGE_BYTES = 2**31 - 1
@@ -82,12 +84,65 @@ def entries_of(message: Any) -> tuple[IndexEntry, ...]:
     return tuple(IndexEntry(m.name, m.version, m.state, m.reason) for m in message.models)
 
 
+def description_of(config: Any, version: str = "") -> Description:
+    """Of a ModelConfig. `version` is the one that is meant, "" for the one that the server takes:
+    that is known here where the config names the versions that it serves.
+    """
+    signature = signature_of(config)
+    version = version or max(map(str, config.version_policy.specific.versions), key=int, default="")
+    number = int(version) if version.isdecimal() else 0
+    digest = digests_of(_parameter(config, DIGEST)).get(number, "")
+    return Description(
+        signature=signature,
+        identity=Identity(config.name, version, digest, platform_of(config)),
+        decoupled=config.model_transaction_policy.decoupled,
+        stateful=config.HasField("sequence_batching"),
+        ensemble=config.HasField("ensemble_scheduling"),
+        mixes_up=config.response_cache.enable and not _is_told_apart(signature, digest),
+    )
+
+
+def platform_of(config: Any) -> str:
+    """What runs the model, and with which precision where the config says it."""
+    parts = [config.backend or config.platform]
+    accelerators = config.optimization.execution_accelerators
+    for entry in (*accelerators.gpu_execution_accelerator, *accelerators.cpu_execution_accelerator):
+        parts.append(f"{entry.name} {sorted(entry.parameters.items())}")
+    return ", ".join(parts)
+
+
+def latest(versions: Any) -> str:
+    """The version that Triton takes where none is named, of all that are ready."""
+    return max(versions, key=int, default="")
+
+
+def _is_told_apart(signature: Signature, digest: str) -> bool:
+    """Whether Triton's cache, which compares neither shapes nor outputs nor what a version is made
+    from, may be on: as mmctl itself allows it.
+    """
+    free = any(-1 in spec.type.dims for spec in signature.inputs)
+    return bool(digest) and not free and len(signature.outputs) == 1
+
+
+def candidacy_of(config: Any) -> Candidacy:
+    """Of the ModelConfig of a candidate."""
+    return Candidacy(_percent(config, CANARY), _percent(config, SHADOW))
+
+
 def share_of(config: Any) -> float:
     """Of a ModelConfig: how many percent of the requests this candidate takes; 0 for none."""
+    return candidacy_of(config).share
+
+
+def _percent(config: Any, name: str) -> float:
     try:
-        return float(config.parameters[CANARY].string_value) if CANARY in config.parameters else 0.0
+        return float(_parameter(config, name) or 0)
     except ValueError:
         return 0.0
+
+
+def _parameter(config: Any, name: str) -> str:
+    return str(config.parameters[name].string_value) if name in config.parameters else ""
 
 
 def counts_of(message: Any) -> Counts:

@@ -24,14 +24,16 @@ def request_for(
     request_id: str = "",
     parameters: Mapping[str, str | int | bool] | None = None,
     headers: Mapping[str, str] | None = None,
+    splits: bool = False,
 ) -> InferRequest:
     """Raises InputError: unknown or missing names, values that do not fit, wrong shapes,
-    different numbers of rows, more rows than the model takes.
+    different numbers of rows, more rows than the model takes, unless the caller `splits` them.
     """
-    _refuse_unknown(f"model `{model}`: no output", outputs, _names(signature.outputs))
+    if outputs:
+        _refuse_unknown(f"model `{model}`: no output", outputs, _names(signature.outputs))
     return InferRequest(
         model=model,
-        inputs=arrays_for(model, inputs, signature),
+        inputs=arrays_for(model, inputs, signature, splits=splits),
         outputs=tuple(outputs),
         version=version,
         request_id=request_id,
@@ -40,7 +42,9 @@ def request_for(
     )
 
 
-def arrays_for(model: str, inputs: Mapping[str, object], signature: Signature) -> dict[str, Array]:
+def arrays_for(
+    model: str, inputs: Mapping[str, object], signature: Signature, *, splits: bool = False
+) -> dict[str, Array]:
     """One array per input, in the model's order, each with a batch axis where the model batches."""
     _refuse_wrong_names(model, inputs, signature)
     arrays = {
@@ -49,7 +53,7 @@ def arrays_for(model: str, inputs: Mapping[str, object], signature: Signature) -
         if spec.name in inputs
     }
     if signature.max_batch:
-        _refuse_wrong_rows(model, arrays, signature.max_batch)
+        _refuse_wrong_rows(model, arrays, None if splits else signature.max_batch)
     return arrays
 
 
@@ -71,9 +75,12 @@ def with_declared_texts(signature: Signature, declared: Signature) -> Signature:
 
 def readable(response: InferResponse) -> InferResponse:
     """The response with its texts as str; a tensor that is not all UTF-8 stays bytes."""
-    return replace(
-        response, outputs={name: _decoded(array) for name, array in response.outputs.items()}
-    )
+    return replace(response, outputs=readable_outputs(response.outputs))
+
+
+def readable_outputs(outputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The same of the outputs alone."""
+    return {name: _decoded(array) for name, array in outputs.items()}
 
 
 def _array_for(model: str, value: object, spec: TensorSpec, max_batch: int) -> Array:
@@ -82,6 +89,8 @@ def _array_for(model: str, value: object, spec: TensorSpec, max_batch: int) -> A
 
 
 def _refuse_wrong_names(model: str, inputs: Mapping[str, object], signature: Signature) -> None:
+    if len(inputs) == len(signature.inputs) and all(s.name in inputs for s in signature.inputs):
+        return  # nearly always
     _refuse_unknown(f"model `{model}`: no input", inputs, _names(signature.inputs))
     missing = [s.name for s in signature.inputs if not s.optional and s.name not in inputs]
     if missing:
@@ -96,7 +105,7 @@ def _refuse_unknown(what: str, given: Iterable[str], known: Sequence[str]) -> No
         raise InputError(f"{what} {_listed(unknown)}", hint=nearest(unknown[0], known))
 
 
-def _refuse_wrong_rows(model: str, arrays: Mapping[str, Array], max_batch: int) -> None:
+def _refuse_wrong_rows(model: str, arrays: Mapping[str, Array], limit: int | None) -> None:
     rows = {name: array.shape[0] for name, array in arrays.items()}
     if len(set(rows.values())) > 1:
         told = ", ".join(f"`{name}` {count}" for name, count in rows.items())
@@ -105,9 +114,10 @@ def _refuse_wrong_rows(model: str, arrays: Mapping[str, Array], max_batch: int) 
             hint="give every input one value per row",
         )
     count = next(iter(rows.values()), 1)
-    if not 1 <= count <= max_batch:
+    if count < 1 or (limit is not None and count > limit):
+        most = f"1 to {limit}" if limit is not None else "at least 1"
         raise InputError(
-            f"model `{model}`: {count} rows given, one request takes 1 to {max_batch}",
+            f"model `{model}`: {count} rows given, one request takes {most}",
             hint="split the rows over several requests",
         )
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mmctl.diagnostics import nearest
-from mmctl.errors import InferenceError, InputError, MmctlError, WorldError
+from mmctl.errors import InferenceError, InputError, LateError, MmctlError, WorldError
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +19,23 @@ class Failure:
     where: str
     address: str
     timeout_s: float | None = None
+    protocol: str = "grpc"
 
 
 class NotServedError(InferenceError):
     """Triton does not answer for this model or version now."""
+
+
+class NobodyThereError(WorldError):
+    """No Triton answers at an address. `may_have_run`: the connection broke when the request was
+    under way, so that the model may have seen it; otherwise it surely has not.
+    """
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, may_have_run: bool = False
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.may_have_run = may_have_run
 
 
 class NotFoundError(NotServedError):
@@ -54,10 +67,16 @@ class Counts:
         answered = self.requests - self.failed
         return self.total_ns / answered / 1e6 if answered else None
 
+    def goes_on(self, earlier: Counts) -> bool:
+        """False where something is less than it was: the counting has begun anew."""
+        return (
+            self.requests >= earlier.requests
+            and self.failed >= earlier.failed
+            and self.total_ns >= earlier.total_ns
+        )
+
     def since(self, earlier: Counts) -> Counts:
-        """What came after `earlier`; a server that counts less than then has begun anew."""
-        if self.requests < earlier.requests:
-            return self
+        """What came after `earlier`, of which these have gone on."""
         return Counts(
             self.requests - earlier.requests,
             self.failed - earlier.failed,
@@ -105,24 +124,30 @@ def _answered(failure: Failure) -> WorldError:
     return InferenceError(f"{failure.where}: {failure.details}")
 
 
+def _wrong(failure: Failure) -> WorldError:
+    """The same request would be refused again."""
+    return InferenceError(f"{failure.where}: {failure.details}", final=True)
+
+
 def _not_found(failure: Failure) -> WorldError:
     return NotFoundError(f"{failure.where}: {failure.details}")
 
 
 def _unavailable(failure: Failure) -> WorldError:
     """Triton says UNAVAILABLE for a full queue, gRPC says it when nobody is there."""
-    if not _NOBODY_THERE.search(failure.details):
+    never_ran = _NEVER_SENT.search(failure.details) is not None
+    if not never_ran and not _BROKEN.search(failure.details):
         return NotServedError(f"{failure.where}: {failure.details}")
-    return WorldError(
+    return NobodyThereError(
         f"{failure.address}: no Triton answers: {failure.details}",
-        hint="start one with `mmctl serve`, or check the address: the port must be the one of "
-        "gRPC (8001 by default, HTTP has 8000)",
+        hint=_CHECK_TLS if _TLS.search(failure.details) else _CHECK_ADDRESS[failure.protocol],
+        may_have_run=not never_ran,
     )
 
 
 def _late(failure: Failure) -> WorldError:
     limit = "in time" if failure.timeout_s is None else f"within {failure.timeout_s:g} s"
-    return WorldError(
+    return LateError(
         f"{failure.where}: no answer {limit}",
         hint="allow more time; the server may still be working on the request",
     )
@@ -150,16 +175,34 @@ def _unimplemented(failure: Failure) -> WorldError:
     )
 
 
-_NOBODY_THERE = re.compile(
-    r"failed to connect|connection (refused|reset|timed out)|socket closed|stream removed"
-    r"|goaway|resolv|resolution|broken pipe|unreachable|no route|recvmsg|sendmsg",
+_NEVER_SENT = re.compile(
+    r"failed to connect|connection refused|resolv|resolution|unreachable|no route"
+    # What Triton itself says of new requests when it is on its way out.
+    r"|server is stopping|server not ready|server is exiting",
     re.IGNORECASE,
 )
+_BROKEN = re.compile(
+    r"connection (reset|timed out|closed)|socket closed|stream removed|goaway|broken pipe"
+    r"|recvmsg|sendmsg|disconnected",
+    re.IGNORECASE,
+)
+_TLS = re.compile(r"handshake|certificate|ssl_error|ssl:", re.IGNORECASE)
+
+_CHECK_TLS = (
+    "compare `ca` of Tls with the certificate of the server, and the name in it with the address; "
+    "a server may also want `cert` and `key`"
+)
+_CHECK_ADDRESS = {
+    "grpc": "start one with `mmctl serve`, or check the address: the port must be the one of "
+    "gRPC (8001 by default, HTTP has 8000)",
+    "http": "start one with `mmctl serve`, or check the address: the port must be the one of "
+    "HTTP (8000 by default, gRPC has 8001)",
+}
 
 STATUSES: Mapping[str, Callable[[Failure], WorldError]] = {
     "CANCELLED": _answered,
     "UNKNOWN": _answered,
-    "INVALID_ARGUMENT": _answered,
+    "INVALID_ARGUMENT": _wrong,
     "DEADLINE_EXCEEDED": _late,
     "NOT_FOUND": _not_found,
     "ALREADY_EXISTS": _answered,

@@ -6,32 +6,43 @@ The only module that knows tritonclient, which costs 0.2 s to import: when the f
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Protocol, Self
 
+from mmctl.client.description import NO_CANDIDATE, Candidacy, Description
 from mmctl.client.messages import (
     MAX_MESSAGE_BYTES,
+    candidacy_of,
     counts_of,
+    description_of,
     entries_of,
+    latest,
     loaded_of,
     request_message,
     response_of,
-    share_of,
-    signature_of,
 )
+from mmctl.client.statistics import ModelStatistics, statistics_of
 from mmctl.client.status import Counts, Failure, IndexEntry, NotFoundError, error_of, unknown_model
+from mmctl.client.tls import Address, Tls, not_grpc, parse_url
 from mmctl.errors import InferenceError, InputError, MmctlError, WorldError
 from mmctl.inference import InferRequest, InferResponse
 from mmctl.tensors import Signature
+from mmctl.triton.config import ModelConfig
+from mmctl.triton.pbtxt import config_of
 from mmctl.triton.repository import NEXT
+
+CONNECT_S = 3
+"""A host that does not answer at all is given up after so long."""
 
 _OPTIONS = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_reconnect_backoff_ms", 1000),  # a restarted server is found again soon
+    ("grpc.initial_reconnect_backoff_ms", 100),  # a restarted server is found again soon
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.min_reconnect_backoff_ms", CONNECT_S * 1000),  # so long may connecting take
 )
-_ASIDE_S = 2.0
+ASIDE_S = 2.0
 """A question beside the request must not hold it up for longer."""
 
 
@@ -42,6 +53,12 @@ class Transport(Protocol):
         """Raises InferenceError with Triton's text, WorldError when no answer came."""
         ...
 
+    def stream(
+        self, request: InferRequest, timeout_s: float | None = None
+    ) -> Iterator[InferResponse]:
+        """Every answer to one request, as it comes; `timeout_s` is for all. Raises like `infer`."""
+        ...
+
 
 class AsyncTransport(Protocol):
     """The same seam for asyncio."""
@@ -50,39 +67,79 @@ class AsyncTransport(Protocol):
         self, request: InferRequest, timeout_s: float | None = None
     ) -> InferResponse: ...
 
+    def stream(
+        self, request: InferRequest, timeout_s: float | None = None
+    ) -> AsyncIterator[InferResponse]: ...
+
 
 class Catalog(Protocol):
     """What a server says about its models: asked once per model, not per request."""
 
-    def signature(self, model: str, version: str = "") -> Signature:
-        """Raises InputError, with the nearest name, for a model the server does not have."""
+    def describe(
+        self,
+        model: str,
+        version: str = "",
+        *,
+        identify: bool = False,
+        timeout_s: float | None = None,
+    ) -> Description:
+        """To `identify` a model, it is also asked which version answers. Raises InputError, with
+        the nearest name, for a model the server does not have.
+        """
         ...
 
-    def share(self, model: str) -> float:
-        """How many percent of the requests its candidate takes; 0 when it has none, or the server
-        does not say.
-        """
+    def candidate(self, model: str) -> Candidacy:
+        """NO_CANDIDATE, too, when the server does not say."""
         ...
 
 
 class AsyncCatalog(Protocol):
     """The same for asyncio."""
 
-    async def signature(self, model: str, version: str = "") -> Signature: ...
+    async def describe(
+        self,
+        model: str,
+        version: str = "",
+        *,
+        identify: bool = False,
+        timeout_s: float | None = None,
+    ) -> Description: ...
 
-    async def share(self, model: str) -> float: ...
+    async def candidate(self, model: str) -> Candidacy: ...
+
+
+class Server(Transport, Catalog, Protocol):
+    """What a client needs of a server."""
+
+    def ready(self, timeout_s: float | None = None) -> bool:
+        """Raises WorldError when there is no server."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class AsyncServer(AsyncTransport, AsyncCatalog, Protocol):
+    """The same for asyncio."""
+
+    async def ready(self, timeout_s: float | None = None) -> bool: ...
+
+    async def close(self) -> None: ...
 
 
 class GrpcTransport:
     """Transport and Catalog of one Triton. Threads may share it; it connects when first used."""
 
-    def __init__(self, url: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, url: str, headers: Mapping[str, str] | None = None, tls: Tls | None = None
+    ) -> None:
         import grpc
 
-        self.address = parse_address(url)
+        address = _grpc_address(url, tls)
+        self.address = address.place
         self._headers = dict(headers or {})
-        self._channel = grpc.insecure_channel(self.address, options=_OPTIONS)
+        self._channel = _channel(grpc, address)
         self._stub = _stub(self._channel)
+        self._infer, self._request = self._stub.ModelInfer, _pb().ModelInferRequest
 
     def __enter__(self) -> Self:
         return self
@@ -94,10 +151,9 @@ class GrpcTransport:
         self._channel.close()
 
     def infer(self, request: InferRequest, timeout_s: float | None = None) -> InferResponse:
-        message = request_message(_pb().ModelInferRequest, request)
-        where = _name_of(request.model, request.version)
-        call = self._stub.ModelInfer
-        return response_of(self._send(call, message, where, request.headers, timeout_s))
+        message = request_message(self._request, request)
+        where = name_of(request.model, request.version)
+        return response_of(self._send(self._infer, message, where, request.headers, timeout_s))
 
     def stream(
         self, request: InferRequest, timeout_s: float | None = None
@@ -108,44 +164,84 @@ class GrpcTransport:
         import grpc
 
         message = request_message(_pb().ModelInferRequest, request)
-        where = _name_of(request.model, request.version)
-        metadata = _metadata({**self._headers, **request.headers})
+        where = name_of(request.model, request.version)
+        metadata = checked_headers({**self._headers, **request.headers})
+        answers = self._stub.ModelStreamInfer(iter([message]), timeout=timeout_s, metadata=metadata)
         try:
-            answers = self._stub.ModelStreamInfer(
-                iter([message]), timeout=timeout_s, metadata=metadata
-            )
             for answer in answers:
                 if answer.error_message:
                     raise InferenceError(f"{where}: {answer.error_message}")
                 yield response_of(answer.infer_response)
         except grpc.RpcError as error:
             raise _error_of(error, where, self.address, timeout_s) from error
+        finally:
+            answers.cancel()  # what nobody waits for any more
 
-    def signature(self, model: str, version: str = "") -> Signature:
+    def describe(
+        self,
+        model: str,
+        version: str = "",
+        *,
+        identify: bool = False,
+        timeout_s: float | None = None,
+    ) -> Description:
         message = _pb().ModelConfigRequest(name=model, version=version)
+        where = name_of(model, version)
         try:
-            answer = self._send(self._stub.ModelConfig, message, _name_of(model, version))
+            answer = self._send(self._stub.ModelConfig, message, where, timeout_s=timeout_s)
         except NotFoundError as error:
             raise self._explain(error, model, version) from error
-        return signature_of(answer.config)
+        told = description_of(answer.config, version)
+        if identify and not told.identity.version:
+            asked = _pb().ModelMetadataRequest(name=model)
+            known = self._send(self._stub.ModelMetadata, asked, where, timeout_s=timeout_s)
+            told = description_of(answer.config, latest(known.versions))
+        return told
 
-    def share(self, model: str) -> float:
+    def config(self, model: str, version: str = "") -> ModelConfig:
+        """What the server runs of a model. Raises InputError for one it does not have."""
+        message = _pb().ModelConfigRequest(name=model, version=version)
+        try:
+            answer = self._send(self._stub.ModelConfig, message, name_of(model, version))
+        except NotFoundError as error:
+            raise self._explain(error, model, version) from error
+        return config_of(answer.config)
+
+    def signature(self, model: str, version: str = "") -> Signature:
+        return self.describe(model, version).signature
+
+    def candidate(self, model: str) -> Candidacy:
         message = _pb().ModelConfigRequest(name=model + NEXT)
         try:
-            answer = self._send(self._stub.ModelConfig, message, model + NEXT, timeout_s=_ASIDE_S)
+            answer = self._send(self._stub.ModelConfig, message, model + NEXT, timeout_s=ASIDE_S)
         except WorldError:
-            return 0.0
-        return share_of(answer.config)
+            return NO_CANDIDATE
+        return candidacy_of(answer.config)
+
+    def share(self, model: str) -> float:
+        """How many percent of the requests its candidate takes."""
+        return self.candidate(model).share
 
     def counts(self, model: str) -> Counts:
         """Raises InferenceError for a model that is not served."""
         message = _pb().ModelStatisticsRequest(name=model)
-        return counts_of(self._send(self._stub.ModelStatistics, message, _name_of(model, "")))
+        return counts_of(self._send(self._stub.ModelStatistics, message, name_of(model, "")))
 
-    def ready(self) -> bool:
+    def statistics(self) -> tuple[ModelStatistics, ...]:
+        """Of every version that is loaded."""
+        message = _pb().ModelStatisticsRequest()
+        return statistics_of(self._send(self._stub.ModelStatistics, message, self.address))
+
+    def ready(self, timeout_s: float | None = None) -> bool:
         """Whether the server says so. Raises WorldError when there is none."""
-        answer = self._send(self._stub.ServerReady, _pb().ServerReadyRequest(), self.address)
+        message = _pb().ServerReadyRequest()
+        answer = self._send(self._stub.ServerReady, message, self.address, timeout_s=timeout_s)
         return bool(answer.ready)
+
+    def version(self) -> str:
+        """Triton's own, `2.51.0`."""
+        message = _pb().ServerMetadataRequest()
+        return str(self._send(self._stub.ServerMetadata, message, self.address).version)
 
     def index(self) -> tuple[IndexEntry, ...]:
         """Every version of every model in the server's repository, loaded or not."""
@@ -158,13 +254,13 @@ class GrpcTransport:
         """
         message = _pb().RepositoryModelLoadRequest(model_name=model)
         call = self._stub.RepositoryModelLoad
-        self._send(call, message, _name_of(model, ""), timeout_s=timeout_s)
+        self._send(call, message, name_of(model, ""), timeout_s=timeout_s)
 
     def unload(self, model: str, timeout_s: float | None = None) -> None:
         """Triton says yes for a model that it does not know, too."""
         message = _pb().RepositoryModelUnloadRequest(model_name=model)
         call = self._stub.RepositoryModelUnload
-        self._send(call, message, _name_of(model, ""), timeout_s=timeout_s)
+        self._send(call, message, name_of(model, ""), timeout_s=timeout_s)
 
     def _explain(self, error: MmctlError, model: str, version: str) -> MmctlError:
         # The index may be closed to us. Where statistics are as well, Triton's own words must do.
@@ -188,7 +284,7 @@ class GrpcTransport:
     ) -> Any:
         import grpc
 
-        metadata = _metadata({**self._headers, **(headers or {})})
+        metadata = checked_headers({**self._headers, **(headers or {})})
         try:
             return call(message, timeout=timeout_s, metadata=metadata)
         except grpc.RpcError as error:
@@ -198,39 +294,87 @@ class GrpcTransport:
 class AsyncGrpcTransport:
     """AsyncTransport and AsyncCatalog of one Triton. Make it inside the event loop it serves."""
 
-    def __init__(self, url: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, url: str, headers: Mapping[str, str] | None = None, tls: Tls | None = None
+    ) -> None:
         import grpc.aio
 
-        self.address = parse_address(url)
+        address = _grpc_address(url, tls)
+        self.address = address.place
         self._headers = dict(headers or {})
-        self._channel = grpc.aio.insecure_channel(self.address, options=_OPTIONS)
+        self._channel = _channel(grpc.aio, address)
         self._stub = _stub(self._channel)
+        self._infer, self._request = self._stub.ModelInfer, _pb().ModelInferRequest
 
     async def close(self) -> None:
         await self._channel.close()
 
     async def infer(self, request: InferRequest, timeout_s: float | None = None) -> InferResponse:
-        message = request_message(_pb().ModelInferRequest, request)
-        where = _name_of(request.model, request.version)
-        call = self._stub.ModelInfer
-        return response_of(await self._send(call, message, where, request.headers, timeout_s))
+        message = request_message(self._request, request)
+        where = name_of(request.model, request.version)
+        sent = self._send(self._infer, message, where, request.headers, timeout_s)
+        return response_of(await sent)
 
-    async def signature(self, model: str, version: str = "") -> Signature:
-        message = _pb().ModelConfigRequest(name=model, version=version)
+    async def stream(
+        self, request: InferRequest, timeout_s: float | None = None
+    ) -> AsyncIterator[InferResponse]:
+        """As GrpcTransport.stream."""
+        import grpc
+
+        message = request_message(_pb().ModelInferRequest, request)
+        where = name_of(request.model, request.version)
+        metadata = checked_headers({**self._headers, **request.headers})
+        answers = self._stub.ModelStreamInfer(iter([message]), timeout=timeout_s, metadata=metadata)
         try:
-            answer = await self._send(self._stub.ModelConfig, message, _name_of(model, version))
+            async for answer in answers:
+                if answer.error_message:
+                    raise InferenceError(f"{where}: {answer.error_message}")
+                yield response_of(answer.infer_response)
+        except grpc.RpcError as error:
+            raise _error_of(error, where, self.address, timeout_s) from error
+        finally:
+            answers.cancel()
+
+    async def describe(
+        self,
+        model: str,
+        version: str = "",
+        *,
+        identify: bool = False,
+        timeout_s: float | None = None,
+    ) -> Description:
+        message = _pb().ModelConfigRequest(name=model, version=version)
+        where = name_of(model, version)
+        try:
+            answer = await self._send(self._stub.ModelConfig, message, where, timeout_s=timeout_s)
         except NotFoundError as error:
             raise await self._explain(error, model, version) from error
-        return signature_of(answer.config)
+        told = description_of(answer.config, version)
+        if identify and not told.identity.version:
+            asked = _pb().ModelMetadataRequest(name=model)
+            known = await self._send(self._stub.ModelMetadata, asked, where, timeout_s=timeout_s)
+            told = description_of(answer.config, latest(known.versions))
+        return told
 
-    async def share(self, model: str) -> float:
+    async def signature(self, model: str, version: str = "") -> Signature:
+        return (await self.describe(model, version)).signature
+
+    async def candidate(self, model: str) -> Candidacy:
         message = _pb().ModelConfigRequest(name=model + NEXT)
         call = self._stub.ModelConfig
         try:
-            answer = await self._send(call, message, model + NEXT, timeout_s=_ASIDE_S)
+            answer = await self._send(call, message, model + NEXT, timeout_s=ASIDE_S)
         except WorldError:
-            return 0.0
-        return share_of(answer.config)
+            return NO_CANDIDATE
+        return candidacy_of(answer.config)
+
+    async def share(self, model: str) -> float:
+        return (await self.candidate(model)).share
+
+    async def ready(self, timeout_s: float | None = None) -> bool:
+        message = _pb().ServerReadyRequest()
+        call = self._stub.ServerReady
+        return bool((await self._send(call, message, self.address, timeout_s=timeout_s)).ready)
 
     async def _explain(self, error: MmctlError, model: str, version: str) -> MmctlError:
         pb, stub = _pb(), self._stub
@@ -253,7 +397,7 @@ class AsyncGrpcTransport:
     ) -> Any:
         import grpc
 
-        metadata = _metadata({**self._headers, **(headers or {})})
+        metadata = checked_headers({**self._headers, **(headers or {})})
         try:
             return await call(message, timeout=timeout_s, metadata=metadata)
         except grpc.RpcError as error:
@@ -261,14 +405,49 @@ class AsyncGrpcTransport:
 
 
 def parse_address(url: str) -> str:
-    """`host:port` of `grpc://host:port` or `host:port`."""
-    match = re.fullmatch(r"(?:grpc://)?((?:\[[0-9a-fA-F:.]+\]|[\w.-]+):\d{1,5})/?", url)
-    if match is None:
-        raise InputError(
-            f"`{url}` is not the address of a gRPC port",
-            hint="write `host:port` or `grpc://host:port`; Triton's gRPC port is 8001 by default",
-        )
-    return match[1]
+    """`host:port` of `grpc://host:port` or `host:port`; where TLS is wanted, `grpcs://host:port`."""
+    address = _grpc_address(url, None)
+    return address.place if address.tls is None else f"grpcs://{address.place}"
+
+
+def _grpc_address(url: str, tls: Tls | None) -> Address:
+    address = parse_url(url, tls)
+    if address.protocol != "grpc":
+        raise not_grpc(url)
+    return address
+
+
+def open_channel(url: str, tls: Tls | None = None) -> Any:
+    """A channel of asyncio's gRPC, for calls that are made without a transport. Make it inside the
+    event loop that it serves, and close it.
+    """
+    import grpc.aio
+
+    return _channel(grpc.aio, _grpc_address(url, tls))
+
+
+def _channel(made_by: Any, address: Address) -> Any:
+    """`made_by` is grpc or grpc.aio."""
+    if address.tls is None:
+        return made_by.insecure_channel(address.place, options=_OPTIONS)
+    import grpc
+
+    credentials = grpc.ssl_channel_credentials(*address.tls.grpc_parts())
+    return made_by.secure_channel(address.place, credentials, options=_OPTIONS)
+
+
+def read_json(kind: str, text: bytes) -> Any:
+    """A message of gRPC out of what Triton says over HTTP: the same, as JSON. Raises WorldError."""
+    from google.protobuf import json_format
+    from tritonclient.grpc import model_config_pb2
+
+    message = getattr(_pb(), kind, None) or getattr(model_config_pb2, kind)
+    try:
+        return json_format.Parse(text, message(), ignore_unknown_fields=True)
+    except (json_format.ParseError, UnicodeDecodeError) as error:
+        raise WorldError(
+            f"what came is not the answer of a Triton: {error}", hint="check the address"
+        ) from error
 
 
 def _pb() -> Any:
@@ -283,7 +462,7 @@ def _stub(channel: Any) -> Any:
     return service_pb2_grpc.GRPCInferenceServiceStub(channel)
 
 
-def _name_of(model: str, version: str) -> str:
+def name_of(model: str, version: str) -> str:
     return f"model `{model}`" + (f" version {version}" if version else "")
 
 
@@ -292,7 +471,10 @@ def _error_of(error: Any, where: str, address: str, timeout_s: float | None) -> 
     return error_of(failure)
 
 
-def _metadata(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+def checked_headers(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """With names in lower case. Raises InputError for what cannot travel."""
+    if not headers:
+        return ()
     for name, value in headers.items():
         if not re.fullmatch(r"[0-9A-Za-z_.-]+", name) or not re.fullmatch(r"[ -~]*", value):
             raise InputError(

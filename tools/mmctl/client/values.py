@@ -14,12 +14,16 @@ import numpy as np
 from mmctl.errors import InputError
 from mmctl.tensors import Array, DType, TensorSpec
 
+_OBJECTS = np.dtype(object)
+
 
 def to_array(value: object, spec: TensorSpec, where: str) -> Array:
     """An array of the tensor's type in the shape of `value`: an array, a scalar or nested lists.
 
     Messages begin with `where`. Texts come out as str for `string`, as bytes for `bytes`.
     """
+    if isinstance(value, np.ndarray) and value.dtype == spec.type.dtype.numpy != _OBJECTS:
+        return value  # nearly always
     if spec.type.dtype.is_text:
         return _texts(value, spec.type.dtype, where)
     return _cast(_numbers(value, spec.type.dtype, where), spec.type.dtype, where)

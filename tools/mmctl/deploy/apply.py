@@ -1,18 +1,20 @@
 """Carry out a plan, or leave the target as it was. Decides nothing: the plan has every step.
 
-Steps are undone in reverse when one fails. A process that is killed leaves a tree that Triton can
-serve, old or new, and a mark by which the next deployment knows to go on from there.
+Each step is proven on one replica before the next one is asked. Steps are undone in reverse when
+one fails. A process that is killed leaves a tree that Triton can serve, old or new, and a mark by
+which the next deployment knows to go on from there.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import assert_never
 
 from mmctl.client.samples import Sample
+from mmctl.deploy.replicas import replicas_of
 from mmctl.deploy.state import Versions
 from mmctl.deploy.steps import Copy, Load, Plan, Remove, Step, Try
 from mmctl.deploy.target import Server, Tree, state_of
@@ -50,6 +52,24 @@ class Target:
     server: Server
     drain_s: float = 0.0
 
+    @property
+    def replicas(self) -> tuple[Server, ...]:
+        return replicas_of(self.server)
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A step that has begun, and how many of the replicas were asked for it."""
+
+    step: Step
+    asked: int = 0
+
+    def of(self, replicas: Sequence[Server]) -> Iterator[Server]:
+        """Each replica in turn."""
+        for server in replicas:
+            self.asked += 1
+            yield server
+
 
 def apply(
     plan: Plan,
@@ -62,53 +82,59 @@ def apply(
     """Raises Refused when a version is no good, WorldError when the server or the disk fails; by
     then the target runs what it ran before, or the message says what it does not.
     """
-    before = _served(target)
-    done: list[Step] = []
+    before = [_served(target.tree, server) for server in target.replicas]
+    done: list[_Turn] = []
     seam("begin")
     target.tree.tear("\n".join(step.does for step in plan.steps))
     for number, step in enumerate(plan.steps, 1):
         seam(f"before {number}")
         say(f"  {number}/{len(plan.steps)} {step.does}")
-        done.append(step)
+        done.append(_Turn(step))
         try:
-            _do(step, target, golden, seam)
+            _do(done[-1], target, golden, seam)
         except (MmctlError, OSError, KeyboardInterrupt) as problem:
-            where = f"step {number} of {len(plan.steps)} ({step.does})"
+            where = f"step {number} of {len(plan.steps)} ({step.does})" + _on(done[-1], target)
             raise _undo_all(done, target, before, problem, where, say) from problem
     seam("end")
     target.tree.mend()
 
 
-def _served(target: Target) -> dict[str, Versions]:
+def _on(turn: _Turn, target: Target) -> str:
+    several = len(target.replicas) > 1 and turn.asked
+    return f" on {target.replicas[turn.asked - 1].name}" if several else ""
+
+
+def _served(tree: Tree, server: Server) -> dict[str, Versions]:
     """What must be ready again when all is undone: what the tree asks for and is ready now."""
-    ready = state_of(target.server.index()).ready
+    ready = state_of(server.index()).ready
     return {
         name: model.live
-        for name, model in target.tree.read().models.items()
+        for name, model in tree.read().models.items()
         if ready.get(name, frozenset()) == frozenset(model.live) and not name.endswith(NEXT)
     }
 
 
-def _do(step: Step, target: Target, golden: Mapping[str, Sequence[Sample]], seam: Seam) -> None:
-    tree, server = target.tree, target.server
+def _do(turn: _Turn, target: Target, golden: Mapping[str, Sequence[Sample]], seam: Seam) -> None:
+    tree, step = target.tree, turn.step
     match step:
         case Copy():
             tree.copy(step.model, step.version, step.source)
         case Load():
             tree.write(step.model, step.files)
-            seam(f"written {step.model}")
-            with suppress(Refused) if step.may_fail else nullcontext():
-                _load(server, step.model)
-                _await_ready(server, step.ready)
-            if step.before is not None and step.why in REPLACES:
-                _await_none(server, step.model, "UNLOADING")
-                time.sleep(target.drain_s)
+            for server in turn.of(target.replicas):
+                seam(f"written {step.model}" if turn.asked == 1 else f"loaded {step.model}")
+                with suppress(Refused) if step.may_fail else nullcontext():
+                    _load(server, step.model)
+                    _await_ready(server, step.ready)
+            _drain(step, target.replicas, target.drain_s)
         case Try():
-            _try(step, server, golden[step.pipeline])
+            for server in turn.of(target.replicas):
+                _try(step, server, golden[step.pipeline])
         case Remove():
-            server.unload(step.model)
-            _await_none(server, step.model, "READY", "UNLOADING")
-            seam(f"unloaded {step.model}")
+            for server in turn.of(target.replicas):
+                server.unload(step.model)
+                _await_none(server, step.model, "READY", "UNLOADING")
+                seam(f"unloaded {step.model}")
             (tree.keep if step.keep else tree.erase)(step.model)
         case _:
             assert_never(step)
@@ -134,6 +160,14 @@ def _try(step: Try, server: Server, samples: Sequence[Sample]) -> None:
                 f"golden request `{sample.name}` of `{step.pipeline}`: {found[0]}",
                 hint="correct the pipeline, or the sample if the new answer is what you want",
             )
+
+
+def _drain(step: Load, replicas: Sequence[Server], drain_s: float) -> None:
+    """Until the last requests are answered by what the load has replaced."""
+    if step.before is not None and step.why in REPLACES:
+        for server in replicas:
+            _await_none(server, step.model, "UNLOADING")
+        time.sleep(drain_s)
 
 
 def _await_ready(server: Server, ready: Mapping[str, Versions]) -> None:
@@ -173,75 +207,87 @@ def _shown(versions: Versions) -> str:
 
 
 def _undo_all(
-    done: Sequence[Step],
+    done: Sequence[_Turn],
     target: Target,
-    before: Mapping[str, Versions],
+    before: Sequence[Mapping[str, Versions]],
     problem: BaseException,
     where: str,
     say: Say,
 ) -> BaseException:
     """The error to raise once the target is as it was."""
     say("undoing")
-    answers = not isinstance(problem, Vanished)
+    dead = {done[-1].asked - 1} if isinstance(problem, Vanished) else set[int]()
     failed: list[str] = []
-    for step in reversed(done):
+    for turn in reversed(done):
         try:
-            answers = _undo(step, target, answers=answers)
+            _undo(turn, target, dead)
         except MmctlError as error:
-            failed.append(f"{step.undo}: {error.message}")
-    revived = not answers and target.server.revive()
-    if answers or revived:
-        failed += _restore(target.server, before, REVIVE_S if revived else SETTLE_S)
-    else:
-        failed.append("Triton does not answer; its tree is the old one")
+            failed.append(f"{turn.step.undo}: {error.message}")
+    replicas = target.replicas
+    revived = {number for number in dead if replicas[number].revive()}
+    for number, server in enumerate(replicas):
+        if number in dead - revived:
+            who = server.name if len(replicas) > 1 else "Triton"
+            failed.append(f"{who} does not answer; its tree is the old one")
+        else:
+            timeout_s = REVIVE_S if number in revived else SETTLE_S
+            failed += _restore(server, before[number], timeout_s)
     if not failed:
         target.tree.mend()
-    return _told(problem, where, failed, revived=revived)
+    after = "the server runs what it ran before"
+    if len(replicas) > 1:
+        after = "all replicas run what they ran before"
+    if revived:
+        after = "it was started again, and runs what it ran before"
+    return _told(problem, where, failed, after, is_revived=bool(revived))
 
 
 def _told(
-    problem: BaseException, where: str, failed: Sequence[str], *, revived: bool
+    problem: BaseException, where: str, failed: Sequence[str], after: str, *, is_revived: bool
 ) -> BaseException:
     if isinstance(problem, OSError):
         problem = WorldError(str(problem))
     if not isinstance(problem, MmctlError):
         return problem
-    after = "the server runs what it ran before"
-    if revived:
-        after = "it was started again, and runs what it ran before"
     if failed:
         after = "not all could be undone (" + "; ".join(failed) + ")"
-    kind = Refused if isinstance(problem, Refused) or revived else WorldError
+    kind = Refused if isinstance(problem, Refused) or is_revived else WorldError
     return kind(
         f"{where}: {problem.message}; {after}",
         hint=problem.hint if not failed else "see to the server, then run `mmctl deploy` again",
     )
 
 
-def _undo(step: Step, target: Target, *, answers: bool) -> bool:
-    """Undo one step, in the tree alone where the server does not answer; whether it does."""
-    tree, server = target.tree, target.server
+def _undo(turn: _Turn, target: Target, dead: set[int]) -> None:
+    """Undo one step on the replicas that were asked for it, in the tree alone for those that do
+    not answer: these are added to `dead`.
+    """
+    tree, step = target.tree, turn.step
+
+    def ask(what: Callable[[Server], None]) -> None:
+        for number, server in enumerate(target.replicas[: turn.asked]):
+            if number not in dead and not _answers(lambda server=server: what(server)):  # type: ignore[misc]
+                dead.add(number)
+
     match step:
         case Copy():
             tree.drop(step.model, step.version)
         case Load(before=None):
-            if answers:
-                answers = _answers(lambda: server.unload(step.model))
+            ask(lambda server: server.unload(step.model))
             tree.write(step.model, {})
         case Load():
             tree.write(step.model, step.before or {})
-            if answers:
-                answers = _answers(lambda: server.load(step.model))
+            ask(lambda server: server.load(step.model))
+            ask(lambda server: _await_none(server, step.model, "UNLOADING"))
+            time.sleep(target.drain_s if step.why in REPLACES else 0)
         case Remove(keep=True):
             tree.bring_back(step.model)
             tree.write(step.model, step.before or {})
-            if answers:
-                answers = _answers(lambda: server.load(step.model))
+            ask(lambda server: server.load(step.model))
         case Try() | Remove():
             pass
         case _:
             assert_never(step)
-    return answers
 
 
 def _answers(ask: Callable[[], None]) -> bool:

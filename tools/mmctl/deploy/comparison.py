@@ -1,17 +1,17 @@
-"""How a canary does beside the live one: what Triton counted of both, and whether they agree."""
+"""How a candidate does beside the live one: what Triton counted of both, and whether they agree."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from mmctl.client.samples import Sample, compare, read_samples
 from mmctl.client.status import Counts
-from mmctl.deploy.canary import Canary, standing
+from mmctl.deploy.canary import Candidate, standing
 from mmctl.deploy.deployment import Place, counts_of
 from mmctl.deploy.target import Server
 from mmctl.errors import InferenceError, InputError
@@ -31,32 +31,35 @@ class Disagreement:
     first: str = ""
 
 
+Since = Literal["began", "restart", "load"]
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Counts of the live one and the candidate since the candidate takes its share.
-
-    Triton does not say since when it counts: one that was restarted meanwhile, and whose live one
-    has counted more again than when the canary began, has too few requests for that.
+    """Counts of the live one and the candidate. `since` says from when those of the live one are:
+    since the candidate `began` to get its share; since the server's last `restart`, where that came
+    after it; or, where nobody knows whether there was one, since the `load` of each.
     """
 
-    canary: Canary
+    of: Candidate
     live: Counts
     candidate: Counts
+    since: Since = "began"
     answers: Disagreement | None = None
 
 
-def compare_canary(place: Place, requests: int = 0) -> Comparison | None:
-    """None without a canary. `requests` of its samples, in turn, are sent to both. Raises
-    InputError when there are none, or when there is no canary to send them to.
+def compare_candidate(place: Place, requests: int = 0) -> Comparison | None:
+    """None without a candidate. `requests` of its samples, in turn, are sent to both. Raises
+    InputError when there are none, or when there is no candidate to send them to.
     """
-    canary = standing(place.tree.read())
-    if canary is None:
+    found = standing(place.tree.read())
+    if found is None:
         if requests:
-            raise InputError("no canary stands, so there is nothing to compare")
+            raise InputError("no canary stands, and no shadow, so there is nothing to compare")
         return None
-    name = canary.model
-    earlier = _counts_at_the_beginning(place.tree.ledger(), name)
-    live = counts_of(place.server, name).since(earlier)
+    name = found.model
+    beginning = beginning_of(place.tree.ledger(), found)
+    live, since = counted(counts_of(place.server, name), beginning, place.server.run)
     candidate = counts_of(place.server, name + NEXT)
     answers = None
     if requests:
@@ -64,14 +67,38 @@ def compare_canary(place: Place, requests: int = 0) -> Comparison | None:
         if not samples:
             raise InputError(f"`{name}` has no samples to send", hint="write one, then compare")
         answers = ask_both(place.server, name, itertools.islice(itertools.cycle(samples), requests))
-    return Comparison(canary, live, candidate, answers)
+    return Comparison(found, live, candidate, since, answers)
 
 
-def _counts_at_the_beginning(lines: Sequence[Mapping[str, Any]], name: str) -> Counts:
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What the live one had counted when the candidate began, in which run of the server."""
+
+    counts: Counts
+    run: str
+
+
+def beginning_of(lines: Sequence[Mapping[str, Any]], candidate: Candidate) -> Beginning | None:
+    """As the ledger has it. None when it does not: mmctl was killed before it wrote it."""
     for line in reversed(lines):
-        if line.get("names") == [name] and (counts := line.get("counts")):
-            return Counts(**counts)
-    return Counts()
+        if line.get("names") == [candidate.model] and line.get("what") == candidate.share.kind:
+            if line.get("outcome") == "done" and "counts" in line:
+                return Beginning(Counts(**line["counts"]), str(line.get("run", "")))
+            return None
+    return None
+
+
+def counted(now: Counts, beginning: Beginning | None, run: str) -> tuple[Counts, Since]:
+    """What there is to compare of the live one, and since when. Nothing is subtracted unless it is
+    certain that the same process has counted on since then.
+    """
+    if beginning is None or not run or not beginning.run:
+        return now, "load"
+    if run != beginning.run:
+        return now, "restart"
+    if not now.goes_on(beginning.counts):
+        return now, "load"
+    return now.since(beginning.counts), "began"
 
 
 def ask_both(server: Server, name: str, samples: Iterable[Sample]) -> Disagreement:

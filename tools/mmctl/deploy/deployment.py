@@ -5,31 +5,46 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from mmctl.building.check import target_of
 from mmctl.building.compiled import oldest_release
+from mmctl.cache.epochs import move_epoch
+from mmctl.cache.settings import read_settings
 from mmctl.client.status import Counts
 from mmctl.deploy.apply import DRAIN_S, Seam, Target, apply
-from mmctl.deploy.canary import plan_canary, plan_without, refuse_beside, standing, the_canary
+from mmctl.deploy.canary import (
+    plan_candidate,
+    plan_without,
+    refuse_beside,
+    standing,
+    the_candidate,
+)
 from mmctl.deploy.gather import Gathered, gather, gather_back, gather_candidate
 from mmctl.deploy.ledger import What, entry, outcome_of
+from mmctl.deploy.mirrored import MirroredTree
 from mmctl.deploy.object_tree import ObjectTree
 from mmctl.deploy.plan import plan_deploy
 from mmctl.deploy.prune import Old
+from mmctl.deploy.release import release_for
+from mmctl.deploy.replicas import named, replicas_of, replicated
 from mmctl.deploy.servers import GrpcServer, embedded_server
-from mmctl.deploy.state import TreeState, calls_of
-from mmctl.deploy.steps import Move, Plan
+from mmctl.deploy.state import PARAMETERS, ServerState, Share, TreeState, calls_of
+from mmctl.deploy.steps import Load, Move, Plan, Remove
 from mmctl.deploy.store import Store, is_url, read_url
 from mmctl.deploy.target import Server, Tree, state_of
+from mmctl.deploy.threads import warn_of_threads
 from mmctl.deploy.tree import LocalTree
 from mmctl.diagnostics import nearest
-from mmctl.errors import InputError, Refused, WorldError
+from mmctl.errors import InputError, MmctlError, Refused, WorldError
 from mmctl.lint.repository import Target as JudgedFor
-from mmctl.server.info import EMBEDDED
+from mmctl.server.composed import COMPOSE as COMPOSE_FILE
+from mmctl.server.composed import TARGET as COMPOSE
+from mmctl.server.composed import read_composed
+from mmctl.server.info import EMBEDDED, read_server
 from mmctl.server.runtime import precompile, read_runtime, runtime_root
 from mmctl.serving.session import connect
 from mmctl.triton.repository import NEXT
@@ -88,23 +103,49 @@ def tree_of(workspace: Workspace, target: str) -> Tree:
     """Raises InputError for a target that is not known, or whose tree is nowhere."""
     if target == EMBEDDED:
         return LocalTree(workspace.served(EMBEDDED), _precompiler(workspace))
+    if target == COMPOSE and target not in workspace.targets:
+        return _composed_tree(workspace)
     known = workspace.target(target)
     if known.repository is None:
         raise InputError(
             f"target `{target}` has no `repository`: mmctl does not know where its Triton reads",
             hint="add the folder that it serves, as this machine sees it, in mmctl.yaml",
         )
-    if is_url(known.repository):
-        address = read_url(known.repository, where=f"target `{target}`")
-        return ObjectTree(Store(address), address.place, workspace.served(f"{target}.lock"))
-    root = workspace.root / known.repository
+    trees = [
+        _tree_at(workspace, target, place, f"{target}{number or ''}.lock")
+        for number, place in enumerate(dict.fromkeys(known.repository))
+    ]
+    return trees[0] if len(trees) == 1 else MirroredTree(tuple(trees))
+
+
+def _tree_at(workspace: Workspace, target: str, repository: str, turn: str) -> Tree:
+    if is_url(repository):
+        address = read_url(repository, where=f"target `{target}`")
+        return ObjectTree(Store(address), address.place, workspace.served(turn))
+    root = workspace.root / repository
     if not root.is_dir():
         raise InputError(f"target `{target}`: {root} is no folder", hint="make it, or mount it")
     return LocalTree(root)
 
 
+def _composed_tree(workspace: Workspace) -> Tree:
+    root = read_composed(workspace.root).served
+    if not root.is_dir():
+        raise InputError(
+            f"target `{COMPOSE}`: {root}, which {COMPOSE_FILE} mounts, is no folder",
+            hint="make it with `mmctl serve`, or name another in MMCTL_SERVED",
+        )
+    running = read_server(workspace.state, EMBEDDED)
+    if running is not None and Path(running.served) == root.resolve():
+        raise InputError(
+            f"target `{COMPOSE}`: the embedded server serves {workspace.shown(root)} too",
+            hint="end it with `mmctl stop`, or name another folder in MMCTL_SERVED",
+        )
+    return LocalTree(root)
+
+
 def _alone(tree: Tree, target: str, say: Say) -> AbstractContextManager[None]:
-    waiting = f"waiting for another deployment to `{target}`"
+    waiting = f"waiting: something else changes what `{target}` serves, a deployment or a build"
     return tree.alone(lambda: say(waiting))
 
 
@@ -119,11 +160,13 @@ def _precompiler(workspace: Workspace) -> Callable[[Sequence[Path]], None]:
     return compile_shipped
 
 
-def _server_of(workspace: Workspace, target: str, say: Say) -> GrpcServer:
+def _server_of(workspace: Workspace, target: str, say: Say) -> Server:
     if target == EMBEDDED:
         return embedded_server(workspace, say)
     with connect(workspace, target, [], say) as connection:
-        return GrpcServer(connection.grpc, connection.headers)
+        return replicated(
+            [GrpcServer(url, connection.headers, connection.tls) for url in connection.urls]
+        )
 
 
 def plan_forward(place: Place, names: Sequence[str], say: Say) -> Deployment:
@@ -132,56 +175,71 @@ def plan_forward(place: Place, names: Sequence[str], say: Say) -> Deployment:
     """
     tree = place.tree.read()
     refuse_beside(standing(tree))
-    gathered = gather(place.workspace, names, _judged_for(place), say)
+    gathered = gather(place.workspace, names, _judged_for(place, say), say)
     server = state_of(place.server.index())
-    plan = plan_deploy(gathered.wanted, tree, server, whole=not names)
+    plan = _warned(place, plan_deploy(gathered.wanted, tree, server, whole=not names))
     return Deployment("deploy", tuple(names), plan, gathered, tree.torn)
 
 
-def plan_beside(place: Place, name: str, share: float, say: Say) -> Deployment:
-    """To a canary of what the workspace has built of `name`, beside the live one, for `share`
-    percent of the requests. Raises as `plan_forward`.
+def plan_beside(place: Place, name: str, share: Share, say: Say) -> Deployment:
+    """To a candidate of what the workspace has built of `name`, beside the live one, with this
+    share of the requests. Raises as `plan_forward`.
     """
-    gathered = gather(place.workspace, [name], _judged_for(place), say)
+    gathered = gather(place.workspace, [name], _judged_for(place, say), say)
     tree, server = place.tree.read(), state_of(place.server.index())
-    plan = plan_canary(gathered.wanted, name, share, tree, server)
-    return Deployment("canary", (name,), plan, gathered, tree.torn)
+    plan = _warned(place, plan_candidate(gathered.wanted, name, share, tree, server))
+    return Deployment(share.kind, (name,), plan, gathered, tree.torn)
 
 
 def plan_promotion(place: Place, names: Sequence[str]) -> Deployment:
-    """The candidate of the canary that stands becomes the live one. Raises InputError, Refused,
+    """The candidate that stands becomes the live one. Raises InputError, Refused,
     WorldError.
     """
     tree, server = place.tree.read(), state_of(place.server.index())
-    canary = the_canary(tree, names)
-    gathered = gather_candidate(place.tree, tree, canary.model)
-    plan = plan_deploy(gathered.wanted, tree, server, trial=False)
-    return Deployment("promote", (canary.model,), plan, gathered, tree.torn)
+    candidate = the_candidate(tree, names)
+    gathered = gather_candidate(place.tree, tree, candidate.model)
+    plan = _warned(place, plan_deploy(gathered.wanted, tree, server, trial=False))
+    return Deployment("promote", (candidate.model,), plan, gathered, tree.torn)
 
 
-def _judged_for(place: Place) -> JudgedFor:
-    """What the rules may rest on: what mmctl.yaml says of the target, or of all of them."""
-    if place.name in place.workspace.targets:
-        return target_of(place.workspace, place.name)
-    return JudgedFor(release=oldest_release(place.workspace))
+def _warned(place: Place, plan: Plan) -> Plan:
+    return warn_of_threads(plan, place.server.bls_threads)
+
+
+def _judged_for(place: Place, say: Say) -> JudgedFor:
+    """What the rules may rest on: what mmctl.yaml says of the target, and its servers of
+    themselves.
+    """
+    built_for = oldest_release(place.workspace)
+    if place.name == EMBEDDED:
+        return JudgedFor(release=built_for)
+    known = place.workspace.targets.get(place.name)
+    versions = [server.version for server in replicas_of(place.server)]
+    stated = known.release if known is not None else None
+    release, warnings = release_for(place.name, stated, versions, built_for)
+    for warning in warnings:
+        say(f"warning: {warning}")
+    if known is None:
+        return JudgedFor(release=release, name=place.name)
+    return replace(target_of(place.workspace, place.name), release=release)
 
 
 def plan_back(place: Place, names: Sequence[str], to: int | None) -> Deployment:
     """To the version that each of `names` had before, or to version `to` of the one that is named.
 
-    Without names: all that the last deployment moved. While a canary stands that is what goes.
+    Without names: all that the last deployment moved. While a candidate stands that is what goes.
     Raises InputError, Refused, WorldError.
     """
     tree, server = place.tree.read(), state_of(place.server.index())
     if standing(tree) is not None:
-        canary = the_canary(tree, names)
+        candidate = the_candidate(tree, names)
         if to is not None:
-            refuse_beside(canary)
+            refuse_beside(candidate)
         plan = plan_without(tree, server)
-        return Deployment("undo", (canary.model,), plan, Gathered((), {}), tree.torn)
+        return Deployment("undo", (candidate.model,), plan, Gathered((), {}), tree.torn)
     versions = _earlier(place.tree.ledger(), tree, names, to)
     gathered = gather_back(place.tree, tree, versions)
-    plan = plan_deploy(gathered.wanted, tree, server, trial=False)
+    plan = _warned(place, plan_deploy(gathered.wanted, tree, server, trial=False))
     return Deployment("rollback", tuple(versions), plan, gathered, tree.torn)
 
 
@@ -259,17 +317,48 @@ def carry_out(
     except BaseException as error:
         log(outcome_of(error), str(error))
         raise
-    log("done", beside=_beginning(place) if deployment.what == "canary" else None)
+    finally:
+        _tell_caches(place, deployment.plan, say)
+    log("done", beside=_beginning(place) if deployment.what in PARAMETERS else None)
+
+
+def _tell_caches(place: Place, plan: Plan, say: Say) -> None:
+    """The caches of the clients take no answer of before for one of now. A store that does not
+    answer holds nothing up: versions are part of every key.
+    """
+    url = store_of(place)
+    models = {step.model for step in plan.steps if isinstance(step, Load | Remove)}
+    models |= {name.removesuffix(NEXT) for name in models}
+    if url and models:
+        try:
+            move_epoch(url, models)
+        except MmctlError as error:
+            say(f"warning: the shared store was not told of it: {error.message}")
+
+
+def store_of(place: Place) -> str:
+    """The store that the clients of a target share; empty without one."""
+    known = place.workspace.targets.get(place.name)
+    if known is not None and known.store:
+        return known.store
+    info = read_server(place.workspace.state, EMBEDDED) if place.name == EMBEDDED else None
+    if info is not None and info.store:
+        return info.store
+    return read_settings(place.workspace).store or ""
 
 
 def _beginning(place: Place) -> dict[str, Any]:
-    """What the ledger has of a canary that begins: its share, and what the live one has counted by
-    now, for the candidate has counted nothing yet.
+    """What the ledger has of a candidate that begins: its share, and what the live one has counted
+    by now, for the candidate has counted nothing yet, and in which run of the server.
     """
-    canary = standing(place.tree.read())
-    if canary is None:
+    candidate = standing(place.tree.read())
+    if candidate is None:
         return {}
-    return {"share": canary.share, "counts": asdict(counts_of(place.server, canary.model))}
+    found: dict[str, Any] = {"share": candidate.share.percent}
+    with suppress(WorldError):
+        counts = place.server.counts(candidate.model)
+        found |= {"counts": asdict(counts), "run": place.server.run}
+    return found
 
 
 def counts_of(server: Server, model: str) -> Counts:
@@ -294,7 +383,7 @@ def prune(tree: Tree, old: Sequence[Old]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A model of a target: what serves, what it should serve, what it could be rolled back to."""
+    """A model on a server: what serves, what should, what it could be rolled back to."""
 
     model: str
     live: tuple[int, ...]
@@ -302,6 +391,8 @@ class Standing:
     held: tuple[int, ...]
     keys: Mapping[int, str]
     reason: str = ""
+    replica: str = ""
+    """Where there are several, which one."""
 
     @property
     def state(self) -> str:
@@ -311,7 +402,9 @@ class Standing:
 
 
 def standings(place: Place) -> tuple[Standing, ...]:
-    tree, server = place.tree.read(), state_of(place.server.index())
+    """Of each replica in turn; one of several that does not answer has nothing ready."""
+    tree = place.tree.read()
+    states = [(name, _state_if_any(server, name)) for name, server in named(place.server)]
     return tuple(
         Standing(
             name,
@@ -319,8 +412,20 @@ def standings(place: Place) -> tuple[Standing, ...]:
             tuple(sorted(server.ready.get(name, ()))),
             tuple(sorted(model.versions)),
             {version: held.key for version, held in model.versions.items()},
-            server.failed.get(name, ""),
+            server.failed.get(name, reason),
+            replica,
         )
         for name, model in tree.models.items()
         if not name.endswith(NEXT)
+        for replica, (server, reason) in states
     )
+
+
+def _state_if_any(server: Server, replica: str) -> tuple[ServerState, str]:
+    """What it serves, or why nobody knows. Raises WorldError for the only one."""
+    try:
+        return state_of(server.index()), ""
+    except WorldError as error:
+        if not replica:
+            raise
+        return ServerState(), error.message

@@ -9,6 +9,7 @@ from mmctl.deploy.state import (
     Files,
     HeldModel,
     ServerState,
+    Share,
     TreeState,
     Versions,
     Wanted,
@@ -17,7 +18,9 @@ from mmctl.deploy.state import (
     is_config,
     is_ensemble,
     is_plan,
+    said_digests,
     settle,
+    with_digests,
     with_share,
 )
 from mmctl.deploy.steps import Copy, Load, Move, Plan, Remove, Step, Try, Why
@@ -66,12 +69,12 @@ class Draft:
                     self._load(name, _with_policy(model.files, live), live, "resume")
         self.sweep()
 
-    def sweep(self, *, canary: bool = False) -> None:
-        """Remove candidates that nobody calls, callers first; with `canary` those, too, that take
-        a share of the requests.
+    def sweep(self, *, shares: bool = False) -> None:
+        """Remove candidates that nobody calls, callers first; with `shares` those, too, that get
+        one of the requests.
         """
         for name in reversed(callees_first(self.now)):
-            if self._is_spent(name) or (canary and self.now[name].share):
+            if self._is_spent(name) or (shares and self.now[name].share):
                 self.remove(name, keep=False)
 
     def _is_spent(self, name: str) -> bool:
@@ -137,9 +140,9 @@ class Draft:
         *,
         is_tried: bool,
         stays: bool,
-        share: float = 0.0,
+        share: Share | None = None,
     ) -> None:
-        """Load a model under the name of its candidate, and try it there before it takes a `share`
+        """Load a model under the name of its candidate, and try it there before it gets a `share`
         of the requests.
         """
         name = wanted.name + NEXT
@@ -152,13 +155,14 @@ class Draft:
         self.copy(wanted, name)
         live = (wanted.version,)
         files = settle(wanted, wanted.files, live, name=name, stand_ins=stand_ins)
-        there = with_share(self.now[name].files, 0)
+        files = with_digests(files, {wanted.version: wanted.held.key})
+        there = with_share(self.now[name].files, None)
         if self._torn or not (there and _same_files(there, files) and self._is_ready(name, live)):
             self._load(name, files, live, "candidate")
             if is_tried:
                 self.steps.append(Try(wanted.name, wanted.samples))
         if share and self.now[name].share != share:
-            self._load(name, with_share(files, share), live, "canary")
+            self._load(name, with_share(files, share), live, share.kind)
         if not stays and not self.pinned(name):
             self.remove(name, keep=False)
 
@@ -204,10 +208,13 @@ class Draft:
         self.now[name] = HeldModel(there.versions, {**plans, **files})
         self._loaded = self._bytes_loaded()
         self._ready[name] = {*live}
-        # After a deploy that was cut short callers have their turn later.
-        callers = () if why == "resume" else _callers(self.now, name)
+        # Callers that are down have their turn later; after a deploy that was cut short, all.
+        callers = () if why == "resume" else self._ready_callers(name)
         ready = {n: self.now[n].live for n in (name, *callers)}
         self.steps.append(Load(name, live, files, before, ready, why, adds))
+
+    def _ready_callers(self, name: str) -> list[str]:
+        return [c for c in _callers(self.now, name) if self._is_ready(c, self.now[c].live)]
 
     def _settled(self, wanted: Wanted, live: Versions, stand_ins: Sequence[str]) -> Files:
         """Raises Refused when no config serves these versions together."""
@@ -219,7 +226,22 @@ class Draft:
             is_run = wanted.held.runner and all(held[v].runner for v in others)
             for path in filter(is_config, wanted.files):
                 files[path] = _shared(wanted, path, texts, is_run, others)
-        return settle(wanted, files, live, stand_ins=stand_ins)
+        return self._proven(wanted, settle(wanted, files, live, stand_ins=stand_ins), live)
+
+    def _proven(self, wanted: Wanted, files: Files, live: Versions) -> Files:
+        """`files` whose configs tell the build keys of these versions. To a config of which a
+        version stays as it is nothing is added: for another parameter Triton loads it anew.
+        """
+        there = self.now.get(wanted.name, HeldModel({}))
+        keys = {v: held.key for v, held in there.versions.items() if v in live}
+        keys |= {wanted.version: wanted.held.key}
+        said = said_digests(there.files)
+        kept = with_digests(files, said)
+        stay = {*there.live} & {*live}
+        is_right = all(said.get(v, keys[v]) == keys[v] for v in stay)
+        if stay and is_right and not any(self._is_moved(there, kept, v) for v in stay):
+            return kept
+        return with_digests(files, keys)
 
     def _is_served(self, name: str, files: Files, live: Versions) -> bool:
         """Whether a model is served with these files already, and ready."""

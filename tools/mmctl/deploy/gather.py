@@ -12,7 +12,16 @@ from mmctl.building.compiled import PlannedPipeline, plan_pipelines
 from mmctl.building.merged import only_merged
 from mmctl.building.served import extra_files
 from mmctl.client.samples import Sample, read_samples
-from mmctl.deploy.state import PLAN, TreeState, Wanted, calls_of, config_of, is_config, with_share
+from mmctl.deploy.state import (
+    PLAN,
+    TreeState,
+    Wanted,
+    calls_of,
+    config_of,
+    is_config,
+    with_digests,
+    with_share,
+)
 from mmctl.deploy.target import Tree
 from mmctl.deploy.tree import VERSION, read_held
 from mmctl.diagnostics import Finding, Severity, nearest
@@ -206,7 +215,7 @@ def gather_candidate(tree: Tree, state: TreeState, name: str) -> Gathered:
                 visit(callee)
         pins = {callee.removesuffix(NEXT): pin for callee, pin in calls.items()}
         held = replace(model.versions[version], calls=pins)
-        files = with_share(model.files, 0)
+        files = with_digests(with_share(model.files, None), {})
         source = tree.source_of(candidate, version)
         own = candidate.removesuffix(NEXT)
         found[own] = Wanted(own, version, held, files, source)
@@ -219,6 +228,7 @@ def _as_it_was(tree: Tree, name: str, version: int, state: TreeState) -> Wanted:
     model = state.models[name]
     held = model.versions[version]
     files = {path: text for path, text in model.files.items() if _is_setting(path)}
+    files = with_digests(files, {})
     if held.config:
         files[CONFIG] = held.config.encode()
     if plan := tree.plan_of(name, version):

@@ -11,7 +11,7 @@ from mmctl.errors import MmctlError
 from mmctl.triton.repository import NEXT
 
 SCHEMA = 1
-What = Literal["deploy", "canary", "promote", "undo", "rollback", "prune", "rebuild"]
+What = Literal["deploy", "canary", "shadow", "promote", "undo", "rollback", "prune", "rebuild"]
 Outcome = Literal["begun", "done", "refused", "failed", "interrupted"]
 
 

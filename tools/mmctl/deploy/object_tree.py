@@ -24,7 +24,7 @@ from mmctl.deploy.state import PLAN, Files, Held, HeldModel, TreeState, is_plan
 from mmctl.deploy.store import Store, Stored
 from mmctl.deploy.tree import VERSION, entries_of, files_of, held_of, is_name
 from mmctl.errors import Refused, WorldError
-from mmctl.files import digest_of, exclusive, write_text
+from mmctl.files import digest_of, exclusive, is_inside, write_text
 from mmctl.triton.repository import CONFIG, MANIFEST
 
 Listing = Mapping[str, Stored]
@@ -314,11 +314,13 @@ class ObjectTree:
 
 
 def _by_model(listing: Listing) -> dict[str, dict[str, Stored]]:
-    """Python's caches and what no name of a model leads to are left out."""
+    """Python's caches and what could not be a file of a model are left out: a store takes any text
+    for a name.
+    """
     found: dict[str, dict[str, Stored]] = {}
     for path, stored in listing.items():
         name, _, rest = path.partition("/")
-        if rest and is_name(name) and "__pycache__" not in rest.split("/"):
+        if is_name(name) and is_inside(path) and rest and "__pycache__" not in rest.split("/"):
             found.setdefault(name, {})[rest] = stored
     return found
 

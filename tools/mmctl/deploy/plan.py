@@ -32,7 +32,8 @@ def plan_deploy(
     whole: bool = False,
     trial: bool = True,
 ) -> Plan:
-    """Steps that bring a target to `wanted`, callees first; none when it is there. A canary ends.
+    """Steps that bring a target to `wanted`, callees first; none when it is there. A canary or a
+    shadow ends.
 
     `whole`: what the target serves beside `wanted` goes. `trial`: pipelines answer their golden
     requests first. Raises Refused when a number is taken by another content, or when versions
@@ -51,7 +52,7 @@ def plan_deploy(
     for w in reversed(changing):
         if draft.differs(w, finals[w.name]):
             draft.serve(w, finals[w.name], [])
-    draft.sweep(canary=True)
+    draft.sweep(shares=True)
     return draft.plan(tree, wanted, warnings)
 
 

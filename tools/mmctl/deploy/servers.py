@@ -9,6 +9,7 @@ from pathlib import Path
 from mmctl.client.requests import readable, request_for
 from mmctl.client.samples import Sample, compare, naming
 from mmctl.client.status import Counts, IndexEntry
+from mmctl.client.tls import Tls
 from mmctl.client.transport import GrpcTransport
 from mmctl.errors import InferenceError, InputError
 from mmctl.server.access import grpc_headers
@@ -28,8 +29,25 @@ DEATH_S = 20.0
 class GrpcServer:
     """Any Triton that lets us steer it: `headers` go with every call."""
 
-    def __init__(self, address: str, headers: Mapping[str, str]) -> None:
-        self._transport = GrpcTransport(address, headers)
+    def __init__(self, address: str, headers: Mapping[str, str], tls: Tls | None = None) -> None:
+        self._transport = GrpcTransport(address, headers, tls)
+
+    @property
+    def name(self) -> str:
+        return self._transport.address
+
+    @property
+    def version(self) -> str:
+        """Triton's own, `2.51.0`."""
+        return self._transport.version()
+
+    @property
+    def run(self) -> str:
+        return ""
+
+    @property
+    def bls_threads(self) -> int | None:
+        return None
 
     def close(self) -> None:
         self._transport.close()
@@ -66,6 +84,14 @@ class EmbeddedServer(GrpcServer):
         super().__init__(info.grpc, grpc_headers(info.key))
         self._workspace, self._info, self._say = workspace, info, say
         self._log = log_path(workspace.state, EMBEDDED)
+
+    @property
+    def run(self) -> str:
+        return f"{self._info.pid} {self._info.started}"
+
+    @property
+    def bls_threads(self) -> int | None:
+        return self._info.bls_threads
 
     def load(self, model: str) -> None:
         said_before = _size(self._log)

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
 from mmctl.files import render_json
 from mmctl.triton.config import ModelConfig
 from mmctl.triton.pbtxt import parse_config, pin_config, with_parameter
-from mmctl.triton.repository import CANARY, CONFIG, NEXT
+from mmctl.triton.repository import (
+    CANARY,
+    CONFIG,
+    DIGEST,
+    NEXT,
+    SHADOW,
+    digests_of,
+    render_digests,
+)
 
 Versions = tuple[int, ...]
 Files = Mapping[str, bytes]
@@ -21,6 +30,19 @@ warm-up data, and `<version>/plan.json`, which names the models that a pipeline 
 
 PLAN = "plan.json"
 STEP = "step.json"
+
+Kind = Literal["canary", "shadow"]
+PARAMETERS: Mapping[Kind, str] = {"canary": CANARY, "shadow": SHADOW}
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a candidate gets of the requests for its model: so many `percent` of them go to it
+    instead of the live one (a canary), or to both while the live one answers (a shadow).
+    """
+
+    percent: float
+    kind: Kind = "canary"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +77,9 @@ class HeldModel:
         return named or tuple(sorted(self.versions))[-1:]
 
     @property
-    def share(self) -> float:
-        """How many percent of the requests a candidate takes; 0 when no canary stands on it."""
-        return share_of(self.files) if CONFIG in self.files else 0.0
+    def share(self) -> Share | None:
+        """What a candidate gets of the requests; None when it is only tried or stands in."""
+        return share_of(self.files) if CONFIG in self.files else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,20 +126,40 @@ def config_of(files: Files) -> ModelConfig:
     return _parsed(files[CONFIG])
 
 
-def share_of(files: Files) -> float:
-    try:
-        return float(config_of(files).parameters.get(CANARY, 0))
-    except ValueError:
-        return 0.0
+def share_of(files: Files) -> Share | None:
+    said = config_of(files).parameters
+    for kind, parameter in PARAMETERS.items():
+        with suppress(ValueError):
+            if percent := float(said.get(parameter, 0)):
+                return Share(percent, kind)
+    return None
 
 
-def with_share(files: Files, share: float) -> dict[str, bytes]:
-    """The files of a candidate that takes so many percent of the requests; with 0, of one that
-    takes none.
-    """
-    value = f"{share:g}" if share else ""
+def with_share(files: Files, share: Share | None) -> dict[str, bytes]:
+    """The files of a candidate that gets this share of the requests, or none."""
+
+    def config(text: str, path: str) -> str:
+        for kind, parameter in PARAMETERS.items():
+            value = f"{share.percent:g}" if share is not None and share.kind == kind else ""
+            text = with_parameter(text, parameter, value, where=path)
+        return text
+
     return {
-        path: with_parameter(text.decode(), CANARY, value, where=path).encode()
+        path: config(text.decode(), path).encode() if is_config(path) else text
+        for path, text in files.items()
+    }
+
+
+def said_digests(files: Files) -> dict[int, str]:
+    """The build keys by version that a config tells the clients."""
+    return digests_of(config_of(files).parameters.get(DIGEST, "")) if CONFIG in files else {}
+
+
+def with_digests(files: Files, keys: Mapping[int, str]) -> dict[str, bytes]:
+    """The files of a model whose configs tell these, or none."""
+    value = render_digests(keys)
+    return {
+        path: with_parameter(text.decode(), DIGEST, value, where=path).encode()
         if is_config(path)
         else text
         for path, text in files.items()
@@ -134,9 +176,8 @@ def calls_of(files: Files, live: Versions) -> Iterator[tuple[str, int]]:
     for step in config_of(files).steps:
         yield step.model, step.version
     for version in live:
-        if plan := files.get(f"{version}/{PLAN}"):
-            pins = json.loads(plan).get("pins", {})
-            yield from ((name, int(pin)) for name, pin in pins.items())
+        if plan := _plan_of(files.get(f"{version}/{PLAN}", b"")):
+            yield from plan["pins"].items()
 
 
 def settle(
@@ -176,12 +217,25 @@ def is_plan(path: str) -> bool:
     return PurePosixPath(path).name == PLAN
 
 
+def _plan_of(content: bytes) -> dict[str, Any] | None:
+    """None for what is no plan of ours: a file of the user's own may have that name."""
+    with suppress(ValueError, RecursionError):
+        plan = json.loads(content)
+        is_ours = isinstance(plan, dict) and {"schema", "nodes"} <= {*plan}
+        pins = plan.get("pins") if is_ours else None
+        if isinstance(pins, dict) and all(isinstance(pin, int) for pin in pins.values()):
+            return dict(plan)
+    return None
+
+
 def _renamed(content: bytes, names: Mapping[str, str]) -> bytes:
     """A plan.json that calls other models in the place of its own."""
-    plan: dict[str, Any] = json.loads(content)
+    plan = _plan_of(content)
+    if plan is None:
+        return content
     for key in ("pins", "digests"):
         plan[key] = {names.get(name, name): value for name, value in plan.get(key, {}).items()}
-    for node in plan.get("nodes", []):
+    for node in plan["nodes"]:
         if "model" in node:
             node["model"] = names.get(node["model"], node["model"])
     return render_json(plan).encode()

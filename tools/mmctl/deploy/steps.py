@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, assert_never
 
-from mmctl.deploy.state import Files, Versions, share_of
+from mmctl.deploy.state import Files, Share, Versions, share_of
 from mmctl.triton.repository import NEXT
 
 Why = Literal[
@@ -14,6 +14,7 @@ Why = Literal[
     "beside",
     "candidate",
     "canary",
+    "shadow",
     "switch",
     "settings",
     "settle",
@@ -26,7 +27,9 @@ DOES: Mapping[Why, str] = {
     "serve": "serve {model} {live}",
     "beside": "load {model} {live} side by side, until its callers have switched",
     "candidate": "load {of} {live} as {model}, which nobody calls yet",
-    "canary": "give {share:g} % of the requests for {of} to {model} {live}",
+    "canary": "give {percent:g} % of the requests for {of} to {model} {live}",
+    "shadow": "copy {percent:g} % of the requests for {of} to {model} {live}, whose answers nobody "
+    "gets",
     "switch": "switch {model} to {live}",
     "settings": "load {model} {live} with other settings",
     "settle": "let {model} {live} call its models by their own names again",
@@ -71,6 +74,11 @@ class Load:
     adds_bytes: int = 0
 
     @property
+    def share(self) -> Share | None:
+        """What the model gets of the requests, where it is a candidate."""
+        return share_of(self.files)
+
+    @property
     def may_fail(self) -> bool:
         """What a deploy that was cut short has left may be no good: this one brings another."""
         return self.why == "resume"
@@ -78,8 +86,8 @@ class Load:
     @property
     def does(self) -> str:
         live = " and ".join(map(str, self.live))
-        of, share = self.model.removesuffix(NEXT), share_of(self.files)
-        return DOES[self.why].format(model=self.model, live=live, of=of, share=share)
+        of, percent = self.model.removesuffix(NEXT), self.share.percent if self.share else 0
+        return DOES[self.why].format(model=self.model, live=live, of=of, percent=percent)
 
     @property
     def undo(self) -> str:
@@ -139,7 +147,8 @@ def as_value(step: Step) -> dict[str, object]:
             return {"step": "copy", **shared, "version": step.version, "bytes": step.bytes}
         case Load():
             added = {"live": list(step.live), "adds_bytes": step.adds_bytes}
-            return {"step": "load", "why": step.why, **shared, **added}
+            share = {"percent": step.share.percent} if step.share else {}
+            return {"step": "load", "why": step.why, **shared, **added, **share}
         case Try():
             return {"step": "try", **shared, "samples": step.samples}
         case Remove():

@@ -83,6 +83,30 @@ class Server(Protocol):
     WorldError when it does not answer.
     """
 
+    @property
+    def name(self) -> str:
+        """By which messages tell it from other replicas."""
+        ...
+
+    @property
+    def version(self) -> str:
+        """Triton's own, `2.51.0`."""
+        ...
+
+    @property
+    def run(self) -> str:
+        """Names the process that counts, since it was started; "" where nobody knows: Triton says
+        neither when it was started nor since when it counts.
+        """
+        ...
+
+    @property
+    def bls_threads(self) -> int | None:
+        """How many calls a Python model of it may have under way; None where nobody knows."""
+        ...
+
+    def close(self) -> None: ...
+
     def index(self) -> tuple[IndexEntry, ...]: ...
 
     def load(self, model: str) -> None: ...
@@ -108,7 +132,7 @@ def state_of(index: Iterable[IndexEntry]) -> ServerState:
     ready: dict[str, set[int]] = {}
     failed: dict[str, str] = {}
     for entry in index:
-        if entry.state == "READY":
+        if entry.state == "READY" and entry.version.isdecimal():
             ready.setdefault(entry.model, set()).add(int(entry.version))
         elif entry.state == "UNAVAILABLE" and entry.reason not in ("", "unloaded"):
             failed[entry.model] = entry.reason

@@ -17,32 +17,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mmctl.building.served import ledger_path, lock_path
 from mmctl.deploy.ledger import keys_of
 from mmctl.deploy.state import PLAN, STEP, Files, Held, HeldModel, TreeState, is_plan
 from mmctl.files import (
-    digest_of,
     exclusive,
+    inside,
     link_or_copy,
     new_folder,
-    sha256_file,
     write_bytes,
     write_text,
     writing_to,
 )
-from mmctl.triton.repository import CONFIG, MANIFEST
+from mmctl.triton.repository import CONFIG, MANIFEST, content_digest
 from mmctl.workspace import check_name
 
-VERSION = re.compile(r"[1-9][0-9]*")
+VERSION = re.compile(r"[1-9][0-9]{0,17}")
+"""What Triton has room for."""
 Precompile = Callable[[Sequence[Path]], None]
-
-
-def ledger_path(root: Path) -> Path:
-    """Its presence says that the tree is what was deployed."""
-    return root.with_name(f"{root.name}.ledger.jsonl")
-
-
-def lock_path(root: Path) -> Path:
-    return root.with_name(f"{root.name}.lock")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +59,8 @@ class LocalTree:
 
     def place_of(self, model: str, version: int) -> Path:
         """Where a version lies: in the tree, else beside it."""
-        inside = self.root / model / str(version)
-        return inside if inside.is_dir() else self.kept / model / str(version)
+        there = self._model(model) / str(version)
+        return there if there.is_dir() else self._kept(model) / str(version)
 
     def source_of(self, model: str, version: int) -> str:
         return str(self.place_of(model, version))
@@ -81,7 +73,7 @@ class LocalTree:
         return exclusive(lock_path(self.root), on_wait)
 
     def copy(self, model: str, version: int, source: str) -> None:
-        final = self.root / model / str(version)
+        final = self._model(model) / str(version)
         if final.is_dir():
             return
         origin = Path(source)
@@ -91,46 +83,49 @@ class LocalTree:
         self.precompile([final])
 
     def drop(self, model: str, version: int) -> None:
-        _remove_version(self.root / model, version)
+        _remove_version(self._model(model), version)
 
     def forget(self, model: str, version: int) -> None:
-        _remove_version(self.root / model, version)
-        _remove_version(self.kept / model, version)
+        _remove_version(self._model(model), version)
+        _remove_version(self._kept(model), version)
 
     def write(self, model: str, files: Files) -> None:
-        folder = self.root / model
-        for path in sorted(files, key=lambda path: path == CONFIG):
-            if not is_plan(path) or (folder / path).parent.is_dir():
-                write_bytes(folder / path, files[path])
+        folder = self._model(model)
+        places = {path: inside(folder, path) for path in sorted(files, key=CONFIG.__eq__)}
+        for path, place in places.items():
+            if not is_plan(path) or place.parent.is_dir():
+                write_bytes(place, files[path])
         with writing_to(folder):
             for stray in _settings(folder):
-                inside = stray.relative_to(folder)
-                if str(inside) not in files:
+                within = stray.relative_to(folder)
+                if str(within) not in files:
                     stray.unlink()
                     with suppress(OSError):
-                        for parent in list(inside.parents)[:-1]:
+                        for parent in list(within.parents)[:-1]:
                             (folder / parent).rmdir()  # only when nothing is left in it
             with suppress(OSError):
                 folder.rmdir()
 
     def keep(self, model: str) -> None:
-        folder = self.root / model
+        folder = self._model(model)
         with writing_to(folder):
             (folder / CONFIG).unlink(missing_ok=True)
             for version in _versions(folder):
-                _move(version, self.kept / model / version.name)
+                _move(version, self._kept(model) / version.name)
         _remove(folder)
 
     def bring_back(self, model: str) -> None:
-        with writing_to(self.root / model):
-            for version in _versions(self.kept / model):
-                _move(version, self.root / model / version.name)
-        _remove(self.kept / model)
+        folder, kept = self._model(model), self._kept(model)
+        with writing_to(folder):
+            for version in _versions(kept):
+                _move(version, folder / version.name)
+        _remove(kept)
 
     def erase(self, model: str) -> None:
-        with writing_to(self.root / model):
-            (self.root / model / CONFIG).unlink(missing_ok=True)
-        _remove(self.root / model)
+        folder = self._model(model)
+        with writing_to(folder):
+            (folder / CONFIG).unlink(missing_ok=True)
+        _remove(folder)
 
     def tear(self, told: str) -> None:
         """Clears away what an earlier deployment that was killed has half written, too."""
@@ -158,9 +153,15 @@ class LocalTree:
             return []
         return entries_of(path.read_text(encoding="utf-8", errors="replace"))
 
+    def _model(self, name: str) -> Path:
+        return inside(self.root, name)
+
+    def _kept(self, name: str) -> Path:
+        return inside(self.kept, name)
+
     def _read_model(self, name: str) -> HeldModel:
-        kept = {int(f.name): read_held(f, kept=True) for f in _versions(self.kept / name)}
-        folder = self.root / name
+        kept = {int(f.name): read_held(f, kept=True) for f in _versions(self._kept(name))}
+        folder = self._model(name)
         there = {int(f.name): read_held(f) for f in _versions(folder)}
         return HeldModel(kept | there, read_files(folder) if folder.is_dir() else {})
 
@@ -175,7 +176,7 @@ def read_held(folder: Path, *, kept: bool = False) -> Held:
         manifest,
         {entry.name for entry in folder.iterdir()},
         sum(file.stat().st_size for file in files),
-        lambda: digest_of({str(f.relative_to(folder)): sha256_file(f) for f in files}),
+        lambda: content_digest(folder),
         kept=kept,
     )
 
@@ -185,15 +186,18 @@ def held_of(
 ) -> Held:
     """A version folder by the text of its manifest, if any; `key` is asked where that says none."""
     said: Any = {}
-    with suppress(ValueError):
+    with suppress(ValueError, RecursionError):
         said = json.loads(manifest)
     if not isinstance(said, dict):  # a file of the user's own with that name
         said = {}
+    calls: dict[str, int] = {}
+    with suppress(ValueError, TypeError, AttributeError):
+        calls = {str(name): int(pin) for name, pin in said.get("calls", {}).items()}
     return Held(
         key=str(said.get("build_key") or key()),
         bytes=size,
         config=str(said.get("config", "")),
-        calls={str(name): int(pin) for name, pin in said.get("calls", {}).items()},
+        calls=calls,
         runner="build_key" in said and not {PLAN, STEP}.isdisjoint(names),
         kept=kept,
     )

@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 
 from mmctl.errors import InputError, WorldError
 from mmctl.exporters.base import Say
-from mmctl.files import digest_of, new_folder, read_text, write_text, writing_to
+from mmctl.files import digest_of, is_inside, new_folder, read_text, write_text, writing_to
 from mmctl.workspace import Workspace
 
 FILE = "packages.txt"
@@ -145,13 +145,12 @@ def resolve(workspace: Workspace, address: str) -> Path:
 
 def _split(address: str) -> tuple[str, PurePosixPath]:
     name, _, path = address.removeprefix(PREFIX).partition("/")
-    inside = PurePosixPath(path)
-    if not name.isidentifier() or not path or inside.is_absolute() or ".." in inside.parts:
+    if not name.isidentifier() or not is_inside(path):
         raise InputError(
             f"`{address}` is not the address of a package's file",
             hint="write package:IMPORT_NAME/path/inside/it",
         )
-    return name, inside
+    return name, PurePosixPath(path)
 
 
 def _installed(name: str) -> list[Path]:

@@ -60,10 +60,17 @@ class Collector:
             exports = list(self._exports)
         return {trace: root for trace, root in read_traces(exports).items() if trace in wanted}
 
-    def wait_for(self, wanted: Collection[str], timeout_s: float) -> dict[str, Span]:
-        """All that have come by then: Triton exports in batches, about twice a second."""
-        deadline = time.monotonic() + timeout_s
-        while len(found := self.traces(wanted)) < len(wanted) and time.monotonic() < deadline:
+    def wait_for(
+        self, wanted: Collection[str], timeout_s: float, least: int | None = None
+    ) -> dict[str, Span]:
+        """All that have come by then, or `least` of them: Triton exports in batches, about twice
+        a second. The wait begins anew with each that comes.
+        """
+        enough = len(wanted) if least is None else least
+        seen, deadline = 0, time.monotonic() + timeout_s
+        while len(found := self.traces(wanted)) < enough and time.monotonic() < deadline:
+            if len(found) > seen:
+                seen, deadline = len(found), time.monotonic() + timeout_s
             time.sleep(_POLL_S)
         return found
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from pydantic import RootModel, field_validator, model_validator
 
 from mmctl.diagnostics import nearest
 from mmctl.documents import Data, Document, Entry, load_entry, read_document
 from mmctl.errors import InputError
-from mmctl.files import read_text
+from mmctl.files import is_inside, read_text
 from mmctl.workspace import Workspace
 
 COMMON = "common"
@@ -130,7 +130,7 @@ class AssetsFile(RootModel[dict[str, AssetEntry]]):
     @classmethod
     def _names_stay_inside(cls, value: dict[str, AssetEntry]) -> dict[str, AssetEntry]:
         for name in value:
-            if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+            if not is_inside(name):
                 raise ValueError(f"`{name}` leaves the folder assets/")
         return value
 

@@ -107,6 +107,28 @@ class StepFiles:
                     return Function(name, _position(statement, self._texts[module].path))
         return None
 
+    def definition(self, name: str) -> ast.FunctionDef | None:
+        """The `def` that `name` means in steps.py, or in what that imports it from; None when it
+        is anything else.
+        """
+        module = STEPS
+        for _ in self._texts:
+            tree = self.tree(module)
+            for statement in reversed(tree.body) if tree else ():
+                match statement:
+                    case ast.FunctionDef(name=found) if found == name:
+                        return None if statement.decorator_list else statement
+                    case ast.ImportFrom(module=str() as origin, level=0):
+                        aliases = {a.asname or a.name: a.name for a in statement.names}
+                        if name in aliases:
+                            module, name = _bare(origin), aliases[name]
+                            break
+                    case _ if name in _bound(statement):
+                        return None
+            else:
+                return None
+        return None
+
     def function_names(self) -> list[str]:
         """What steps.py defines itself, for hints."""
         tree = self.tree(STEPS)

@@ -61,12 +61,17 @@ def triton_flags(repository: str, addresses: Addresses, options: Options) -> tup
         f"--allow-gpu-metrics={str(options.gpus).lower()}",
         f"--exit-timeout-secs={EXIT_TIMEOUT_S}",
         *((f"--cache-config=local,size={options.cache_bytes}",) if options.cache_bytes else ()),
-        f"--backend-config=python,thread-pool-size={options.bls_threads}",
+        bls_threads_flag(options.bls_threads),
         *(() if options.complete_configs else ("--disable-auto-complete-config",)),
         *((f"--model-config-name={options.config_name}",) if options.config_name else ()),
         *(_trace_flags(options.otlp_url) if options.otlp_url else ()),
         *access_flags(options.key),
     )
+
+
+def bls_threads_flag(count: int) -> str:
+    """So many calls may one Python model instance have under way at once."""
+    return f"--backend-config=python,thread-pool-size={count}"
 
 
 def shm_flags(prefix: str, backends: Sequence[str]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from mmctl.errors import WorldError
-from mmctl.files import write_json
+from mmctl.files import inside, write_json
 from mmctl.server.supervisor import has_ended
 
 EMBEDDED = "embedded"
@@ -22,7 +22,9 @@ class ServerInfo:
     """A running server: the process that answers for it, and addresses as host:port.
 
     `otlp` is where it sends traces: nobody listens there until somebody wants them. `key` is what
-    it wants to be steered with.
+    it wants to be steered with. `store` is the address of the shared store that was started with
+    it, its password in it; empty where there is none. `bls_threads` is how many calls each of its
+    Python models may have under way; an mmctl before this one does not say.
     """
 
     pid: int
@@ -34,6 +36,8 @@ class ServerInfo:
     release: str
     started: str
     key: str = field(default="", repr=False)
+    store: str = field(default="", repr=False)
+    bls_threads: int | None = None
 
     @property
     def shown(self) -> dict[str, object]:
@@ -42,11 +46,11 @@ class ServerInfo:
 
 
 def info_path(state: Path, target: str) -> Path:
-    return state / "servers" / f"{target}.json"
+    return inside(state / "servers", f"{target}.json")
 
 
 def log_path(state: Path, target: str) -> Path:
-    return state / "servers" / f"{target}.log"
+    return inside(state / "servers", f"{target}.log")
 
 
 def read_server(state: Path, target: str = EMBEDDED) -> ServerInfo | None:

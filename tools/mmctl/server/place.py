@@ -80,11 +80,17 @@ def calls_at_once(served: Path) -> int:
     """
     found = [0]
     for path in served.glob("*/*/plan.json"):
-        # What cannot be read is the user's own, and whatever it is, no plan of ours.
-        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-            plan = json.loads(path.read_text())
-            found.append(sum(node.get("max_in_flight", 0) for node in plan["nodes"]))
+        with suppress(OSError):
+            found.append(calls_at_once_of(path.read_bytes()))
     return max(found)
+
+
+def calls_at_once_of(plan: bytes) -> int:
+    """The same of the text of one plan.json."""
+    # What cannot be read is the user's own, and whatever it is, no plan of ours.
+    with suppress(ValueError, KeyError, TypeError, AttributeError):
+        return int(sum(node.get("max_in_flight", 0) for node in json.loads(plan)["nodes"]))
+    return 0
 
 
 def _configs(model: Path) -> list[Path]:

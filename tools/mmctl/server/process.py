@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -51,7 +52,13 @@ class EmbeddedTriton:
     """
 
     def __init__(
-        self, place: Place, launch: Launch, addresses: Addresses, otlp: int, key: str, say: Say
+        self,
+        place: Place,
+        launch: Launch,
+        addresses: Addresses,
+        otlp: int,
+        options: Options,
+        say: Say,
     ) -> None:
         self.http = f"{HOST}:{addresses.http}"
         self.grpc = f"{HOST}:{addresses.grpc}"
@@ -59,8 +66,8 @@ class EmbeddedTriton:
         self.log = place.log
         self.shm_prefix = launch.shm_prefix
         self._place, self._say = place, say
-        self.control = Control(self.http, key)
-        self.headers = grpc_headers(key)
+        self.control = Control(self.http, options.key)
+        self.headers = grpc_headers(options.key)
         self._failed = self._stopped = False
         self._watch: StubWatch | None = None
         info = info_path(place.state, place.target) if place.state else None
@@ -74,7 +81,8 @@ class EmbeddedTriton:
             served=str(place.served),
             release=launch.release,
             started=datetime.now(UTC).isoformat(timespec="seconds"),
-            key=key,
+            key=options.key,
+            bls_threads=options.bls_threads,
         )
 
     @classmethod
@@ -121,7 +129,7 @@ class EmbeddedTriton:
             addresses = Addresses(HOST, *ports[:3])
             launch = wheel_launch(runtime, place.served, addresses, options)
             return cls._run(
-                place, launch, addresses, ports[3], options.key, say, reload_dead=reload_dead
+                place, launch, addresses, ports[3], options, say, reload_dead=reload_dead
             )
 
     @classmethod
@@ -151,11 +159,17 @@ class EmbeddedTriton:
             key=new_key(),
         )
         launch = docker_launch(image, place.served, addresses, options)
-        return cls._run(place, launch, addresses, ports[3], options.key, say)
+        return cls._run(place, launch, addresses, ports[3], options, say)
 
     @property
     def alive(self) -> bool:
         return self._guard.alive
+
+    def announce_store(self, url: str) -> None:
+        """Tell other commands of the shared store that was started with this server."""
+        self.info = replace(self.info, store=url)
+        if self._place.state:
+            write_server(self._place.state, self._place.target, self.info)
 
     def load(self, model: str, timeout_s: float = LOAD_TIMEOUT_S) -> None:
         """Load what has changed of a model. Raises WorldError with the reason when it fails."""
@@ -226,14 +240,14 @@ class EmbeddedTriton:
         launch: Launch,
         addresses: Addresses,
         otlp: int,
-        key: str,
+        options: Options,
         say: Say,
         *,
         reload_dead: bool = True,
     ) -> Self:
         count = len(model_folders(place.served))
         say(f"starting Triton {launch.release} with {count} model{'' if count == 1 else 's'}")
-        server = cls(place, launch, addresses, otlp, key, say)
+        server = cls(place, launch, addresses, otlp, options, say)
         try:
             server._wait_until_live()
             if reload_dead:

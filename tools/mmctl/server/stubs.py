@@ -111,9 +111,11 @@ class StubWatch:
                 self.look()
 
     def _wanted(self, model: str, version: str) -> int:
-        """How many stubs a version should have: none unless it is READY."""
-        states = [s for s in self._control.index() if (s.name, s.version) == (model, version)]
+        """How many stubs a version should have: none unless it is READY. Triton refuses to say
+        while its tree changes below it, and then nobody is missed.
+        """
         try:
+            states = [s for s in self._control.index() if (s.name, s.version) == (model, version)]
             ready = any(state.ready for state in states)
             return self._control.instances(model, version) if ready else 0
         except Refusal:

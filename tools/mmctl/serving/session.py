@@ -11,8 +11,11 @@ from pathlib import Path
 
 from mmctl.building.build import Built, build
 from mmctl.building.served import ServedTree, Versions, materialise
+from mmctl.client.tls import Tls
 from mmctl.errors import InputError, WorldError
 from mmctl.server.access import grpc_headers
+from mmctl.server.composed import TARGET as COMPOSE
+from mmctl.server.composed import read_composed
 from mmctl.server.info import EMBEDDED, read_server
 from mmctl.server.install import ensure_runtime
 from mmctl.server.process import EmbeddedTriton
@@ -27,13 +30,21 @@ Say = Callable[[str], None]
 class Connection:
     """Where a Triton answers: `grpc` and, where it is known, `http` as host:port.
 
-    `headers` go with every call. A `private` server ends with this command.
+    `headers` go with every call, `otlp` is where it sends traces. A `private` server ends with this
+    command. Others like it answer at `replicas`, which has `grpc` too where there is more than one.
     """
 
     grpc: str
     http: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     private: bool = False
+    tls: Tls | None = None
+    replicas: tuple[str, ...] = ()
+    otlp: str | None = None
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        return self.replicas or (self.grpc,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +55,7 @@ class PrivateConnection:
     http: str
     headers: Mapping[str, str]
     built: Built
+    otlp: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +103,11 @@ def connect(
         yield _remote(workspace, target)
         return
     if (running := read_server(workspace.state, EMBEDDED)) is not None:
-        yield Connection(running.grpc, running.http, headers=grpc_headers(running.key))
+        headers = grpc_headers(running.key)
+        yield Connection(running.grpc, running.http, headers, otlp=running.otlp)
         return
-    with private_server(workspace, names, say) as connection:
-        yield Connection(connection.grpc, connection.http, connection.headers, private=True)
+    with private_server(workspace, names, say) as server:
+        yield Connection(server.grpc, server.http, server.headers, private=True, otlp=server.otlp)
 
 
 @contextmanager
@@ -105,7 +118,9 @@ def private_server(
     with private_tree(workspace) as root:
         prepared = prepare(workspace, names, root, say)
         with private_triton(workspace, prepared, say) as server:
-            yield PrivateConnection(server.grpc, server.http, server.headers, prepared.built)
+            yield PrivateConnection(
+                server.grpc, server.http, server.headers, prepared.built, server.info.otlp
+            )
 
 
 @contextmanager
@@ -155,16 +170,35 @@ def refuse_failures(server: EmbeddedTriton) -> None:
 
 
 def _remote(workspace: Workspace, target: str) -> Connection:
-    """`grpc://host:port`, `host:port`, or a target of mmctl.yaml."""
+    """`grpc://host:port`, `host:port`, `compose`, or a target of mmctl.yaml."""
     if (known := workspace.targets.get(target)) is not None:
-        return Connection(known.url.removeprefix("grpc://"), headers=_headers(target, known))
+        urls = tuple(_address(url, known) for url in known.url)
+        headers, tls = _headers(target, known), _tls(workspace, known)
+        return Connection(urls[0], headers=headers, tls=tls, replicas=urls)
+    if target == COMPOSE:
+        composed = read_composed(workspace.root)
+        return Connection(composed.grpc, composed.http, grpc_headers(composed.key))
     if ":" not in target:
-        names = ", ".join(f"`{name}`" for name in (EMBEDDED, *sorted(workspace.targets)))
+        names = ", ".join(f"`{name}`" for name in (EMBEDDED, COMPOSE, *sorted(workspace.targets)))
         raise InputError(
             f"`{target}` is not a target of mmctl.yaml (known: {names})",
             hint="add it there, or pass an address: `--target grpc://host:8001`",
         )
     return Connection(grpc=target.removeprefix("grpc://"))
+
+
+def _address(url: str, target: Target) -> str:
+    """With `tls` a bare address is meant to be encrypted."""
+    if target.tls is not None and "://" not in url:
+        return f"grpcs://{url}"
+    return url.removeprefix("grpc://") if target.tls is None else url
+
+
+def _tls(workspace: Workspace, target: Target) -> Tls | None:
+    if target.tls is None:
+        return None
+    files = target.tls.ca, target.tls.cert, target.tls.key
+    return Tls(*(workspace.root / file if file else None for file in files))
 
 
 def _headers(name: str, target: Target) -> dict[str, str]:

@@ -1,4 +1,8 @@
-"""`mmctl serve --watch`: a saved file is built and loaded, or its error is told, while serving."""
+"""`mmctl serve --watch`: a saved file is built and loaded, or its error is told, while serving.
+
+Who deploys to the same server meanwhile waits for a build that is under way; from then on the
+server serves what was deployed, and nothing that is saved changes it any more.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Event
 
-from mmctl.building.served import Versions, materialise, served_versions
+from mmctl.building.served import Versions, ledger_path, lock_path, materialise, served_versions
 from mmctl.errors import MmctlError
+from mmctl.files import exclusive
 from mmctl.server.process import EmbeddedTriton
 from mmctl.serving.session import Say, prepare
 from mmctl.triton.repository import is_generated
@@ -15,6 +20,10 @@ from mmctl.workspace import Workspace
 
 SOURCES = (".yaml", ".yml", ".py", ".npz", ".txt", ".json", ".onnx", ".pbtxt")
 POLL_MS = 500
+DEPLOYED = (
+    "what this server serves was deployed to it since: it is watched no more\n"
+    "hint: `mmctl deploy` brings what you change, or start `mmctl serve --watch --rebuild`"
+)
 
 
 def watch_and_reload(
@@ -25,6 +34,7 @@ def watch_and_reload(
 
     folders = [folder for folder in (workspace.models, workspace.pipelines) if folder.is_dir()]
     live: Mapping[str, Versions] = served_versions(root)
+    deployed = deployments(root)
     say(f"watching {', '.join(workspace.shown(folder) for folder in folders)}")
     for changes in watch(
         *folders,
@@ -38,7 +48,17 @@ def watch_and_reload(
             return
         if changes:
             say("changed: " + ", ".join(sorted({Path(path).name for _, path in changes})))
-            live = rebuild(workspace, names, server, root, live, say)
+            with exclusive(lock_path(root), lambda: say("waiting for a deployment")):
+                if deployments(root) != deployed:
+                    say(DEPLOYED)
+                    return
+                live = rebuild(workspace, names, server, root, live, say)
+
+
+def deployments(root: Path) -> int:
+    """Grows with every deployment to the tree."""
+    ledger = ledger_path(root)
+    return ledger.stat().st_size if ledger.is_file() else 0
 
 
 def rebuild(
@@ -65,7 +85,19 @@ def rebuild(
         say(f"error: {error}{hint}\nstill serving what was there before")
         return live
     say(f"loaded {', '.join(tree.changed)}" if tree.changed else "nothing to reload")
+    _tell_caches(server.info.store, tree.changed, say)
     return tree.models
+
+
+def _tell_caches(store: str, changed: Sequence[str], say: Say) -> None:
+    """What caches keep of what was loaded anew is out of reach from now on."""
+    from mmctl.cache.epochs import move_epoch
+
+    if store and changed:
+        try:
+            move_epoch(store, changed)
+        except MmctlError as error:
+            say(f"note: {error}")
 
 
 def is_source(workspace: Workspace, path: Path) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from mmctl.server.composed import SERVICE
 from mmctl.server.docker import INSIDE, MODELS, SHM_SIZE
 from mmctl.server.flags import EXIT_TIMEOUT_S, Options, triton_flags
 from mmctl.server.ports import HOST
@@ -17,8 +18,6 @@ from mmctl.stack.inventory import Inventory
 from mmctl.stack.yamltext import render_yaml
 from mmctl.triton.generate import GPU_PROFILE
 
-COMPOSE = "docker-compose.yml"
-PRIVATE = ".env"
 IMAGE_FOLDER = "deploy/triton"
 
 IMAGES = {
@@ -50,11 +49,11 @@ def render_compose(inventory: Inventory) -> str:
     on_cpu = Options(bls_threads=inventory.bls_threads, otlp_url=COLLECTOR, key=KEY)
     on_gpu = replace(on_cpu, gpus=True, config_name=GPU_PROFILE)
     services = {
-        "triton": {"profiles": ["cpu"], **_triton(on_cpu)},
+        SERVICE: {"profiles": ["cpu"], **_triton(on_cpu)},
         "triton-gpu": {
             "profiles": ["gpu"],
             **_triton(on_gpu),
-            "networks": {"default": {"aliases": ["triton"]}},
+            "networks": {"default": {"aliases": [SERVICE]}},
             "deploy": {"resources": {"reservations": {"devices": [GPUS]}}},
         },
         "prometheus": {

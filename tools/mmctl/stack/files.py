@@ -8,7 +8,8 @@ from pathlib import Path
 from mmctl.errors import InputError
 from mmctl.files import read_text, render_json, write_text
 from mmctl.server.access import new_key
-from mmctl.stack.compose import COMPOSE, IMAGE_FOLDER, PRIVATE, render_compose, with_private
+from mmctl.server.composed import COMPOSE, PRIVATE
+from mmctl.stack.compose import IMAGE_FOLDER, render_compose, with_private
 from mmctl.stack.dashboards import DASHBOARDS
 from mmctl.stack.image import render_image
 from mmctl.stack.inventory import Inventory

@@ -56,6 +56,55 @@ def parse_release(text: str) -> Release:
     return release
 
 
+SERVERS: dict[str, str] = {
+    "2.39": "23.10",
+    "2.40": "23.11",
+    "2.41": "23.12",
+    "2.42": "24.01",
+    "2.43": "24.02",
+    "2.44": "24.03",
+    "2.45": "24.04",
+    "2.46": "24.05",
+    "2.47": "24.06",
+    "2.48": "24.07",
+    "2.49": "24.08",
+    "2.50": "24.09",
+    "2.51": "24.10",
+    "2.52": "24.11",
+    "2.53": "24.12",
+    "2.54": "25.01",
+    "2.55": "25.02",
+    "2.56": "25.03",
+    "2.57": "25.04",
+    "2.58": "25.05",
+    "2.59": "25.06",
+    "2.59.1": "25.07",
+    "2.60": "25.08",
+    "2.61": "25.09",
+    "2.62": "25.10",
+    "2.63": "25.11",
+    "2.64": "25.12",
+    "2.65": "26.01",
+    "2.66": "26.02",
+    "2.67": "26.03",
+    "2.68": "26.04",
+    "2.69": "26.05",
+    "2.70": "26.06",
+    "2.71": "26.07",
+    "2.72": "26.08",
+    "2.73": "26.09",
+    "2.74": "26.10",
+}
+"""The release by what a server says of itself; only its patch tells 25.07 from 25.06."""
+
+
+def release_of_server(version: str) -> Release | None:
+    """`2.51.0` -> 24.10; None for a version that mmctl does not know."""
+    minor = ".".join(version.split(".")[:2])
+    known = SERVERS.get(version) or SERVERS.get(minor)
+    return parse_release(known) if known else None
+
+
 Version = tuple[int, ...]
 """A version of TensorRT, as far as it is known: `10.13` is `(10, 13)`."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mmctl.errors import InputError
-from mmctl.files import render_json
+from mmctl.files import digest_of, render_json, sha256_file
 from mmctl.tensors import Signature, TensorSpec, parse_type
 from mmctl.triton.config import ModelConfig
 from mmctl.triton.recipe import MergeRecipe
@@ -24,6 +24,11 @@ NEXT = "__next"
 """Ends the name under which a candidate is tried, and stands in for its model meanwhile."""
 CANARY = "mmctl.canary"
 """The parameter of a candidate's config by which clients send it requests: how many percent."""
+SHADOW = "mmctl.shadow"
+"""The same for copies of requests, whose answers nobody gets."""
+DIGEST = "mmctl.digest"
+"""The parameter of a served config that says what its versions are made from: `1:KEY 2:KEY`. One
+that it leaves out is known by its number alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +97,25 @@ class GeneratedModel:
     def lock_signature(self) -> Signature:
         """The signature as a lock keeps it: with or without a batch axis, not how large."""
         return replace(self.signature, max_batch=min(self.signature.max_batch, 1))
+
+
+def render_digests(keys: Mapping[int, str]) -> str:
+    """The value of the parameter DIGEST for build keys by version."""
+    return " ".join(f"{version}:{key}" for version, key in sorted(keys.items()))
+
+
+def digests_of(text: str) -> dict[int, str]:
+    """The reverse of `render_digests`; what is no such pair is left out."""
+    pairs = (pair.partition(":") for pair in text.split())
+    return {int(version): key for version, _, key in pairs if version.isdecimal() and key}
+
+
+def content_digest(folder: Path) -> str:
+    """SHA-256 over all files of a version folder but Python's caches: the build key of one that
+    mmctl did not make.
+    """
+    files = (path for path in folder.rglob("*") if path.parent.name != "__pycache__")
+    return digest_of({str(f.relative_to(folder)): sha256_file(f) for f in files if f.is_file()})
 
 
 def file_digests(files: Mapping[str, bytes]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,8 @@ else:
 
 TRY_LATER = ("unavailable", "unhealthy", "saturated")
 """Errors that a caller may try again: they leave as UNAVAILABLE."""
+TRACE_HOLD_S = 30.0
+"""How long `execute` waits for the answer to a traced request at most."""
 CARRIED = (bool, int, str)
 """Types of parameters that a call can have; clients may send fractions too."""
 
@@ -45,8 +48,16 @@ class TritonPythonModel:
     def execute(self, requests: list[Any]) -> Any:
         if not self.answers_late:
             return self._execute_together(requests)
+        traces = []
         for request in requests:
-            self._begin(request, _sender(request))
+            send = _sender(request)
+            if _is_traced(request):
+                traces.append(trace := HeldTrace(request, send))
+                self._begin(request, trace.send, trace.get)
+            else:
+                self._begin(request, send)
+        for trace in traces:
+            trace.hold()
         return None
 
     async def _execute_together(self, requests: list[Any]) -> list[Any]:
@@ -54,17 +65,23 @@ class TritonPythonModel:
         loop = asyncio.get_running_loop()
         futures = [loop.create_future() for _ in requests]
         for request, future in zip(requests, futures, strict=True):
-            self._begin(request, _setter(loop, future))
+            self._begin(request, _setter(loop, future), request.trace)
         return list(await asyncio.gather(*futures))
 
-    def _begin(self, request: Any, send: Callable[[Any], None]) -> None:
-        """Start a request; `send` takes its InferenceResponse, exactly once."""
+    def _begin(
+        self, request: Any, send: Callable[[Any], None], trace: Callable[[], Any] | None = None
+    ) -> None:
+        """Start a request; `send` takes its InferenceResponse, exactly once. Its calls take along
+        what `trace` gives.
+        """
         try:
-            self._start(request, send)
+            self._start(request, send, trace)
         except Exception as problem:  # noqa: BLE001 - whatever it is, the request is answered
             send(_response(self.plan, error_of(problem), request))
 
-    def _start(self, request: Any, send: Callable[[Any], None]) -> None:
+    def _start(
+        self, request: Any, send: Callable[[Any], None], trace: Callable[[], Any] | None
+    ) -> None:
         plan = self.plan
         held = {tensor.name(): Held(tensor) for tensor in request.inputs()}
         batch = held[plan.inputs[0].name].shape[0] if plan.batched else 1
@@ -77,9 +94,41 @@ class TritonPythonModel:
             inputs,
             batch,
             request.requested_output_names(),
-            _caller(request),
+            _caller(request, trace),
             lambda outcome: send(_response(plan, outcome, request)),
         )
+
+
+class HeldTrace:
+    """The trace of a request that `execute` holds until its answer has left.
+
+    Triton drops the trace when `execute` returns, and a call that still takes it along kills the
+    server with SIGSEGV (seen in 2.51: every pipeline, within two requests). So a traced request
+    makes its instance wait; what is not traced passes by untouched.
+    """
+
+    def __init__(self, request: Any, send: Callable[[Any], None]) -> None:
+        self._trace: Any = request.trace()
+        self._send = send
+        self._answered = threading.Event()
+
+    def get(self) -> Any:
+        """For one more call; None when `execute` does not hold it any more."""
+        return self._trace
+
+    def send(self, response: Any) -> None:
+        self._send(response)
+        self._answered.set()
+
+    def hold(self) -> None:
+        self._answered.wait(TRACE_HOLD_S)
+        self._trace = None
+
+
+def _is_traced(request: Any) -> bool:
+    """Before 24.09 a model cannot know: there no call takes a trace along."""
+    context = getattr(request.trace(), "get_context", None)
+    return context is not None and context() is not None
 
 
 def _sender(request: Any) -> Callable[[Any], None]:
@@ -125,7 +174,7 @@ def _tensor(name: str, value: Any) -> Any:
     return pb_utils.Tensor(name, np.ascontiguousarray(array_of(value)))
 
 
-def _caller(request: Any) -> Call:
+def _caller(request: Any, trace: Callable[[], Any] | None) -> Call:
     """How the nodes of this request call models: its trace and parameters go along.
 
     Answers come in the CPU's memory, which numpy can read, from whatever device.
@@ -133,18 +182,21 @@ def _caller(request: Any) -> Call:
     import triton_python_backend_utils as pb_utils
 
     memory = pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU)
-    passed: dict[str, Any] = {"trace": request.trace(), "preferred_memory": memory}
+    passed: dict[str, Any] = {"preferred_memory": memory}
     if parameters := json.loads(request.parameters() or "{}"):
         kept = {key: value for key, value in parameters.items() if isinstance(value, CARRIED)}
         passed["parameters"] = kept
 
     def call(node: Node, inputs: Arrays, timeout_us: int) -> Arrays:
+        held = trace() if trace else None
+        traced = {} if held is None else {"trace": held}
         inference = pb_utils.InferenceRequest(
             model_name=node.model,
             model_version=node.version,
             requested_output_names=node.wanted,
             inputs=[_tensor(name, value) for name, value in inputs.items()],
             timeout=timeout_us,
+            **traced,
             **passed,
         )
         try:

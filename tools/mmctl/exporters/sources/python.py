@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 import shutil
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator
@@ -20,7 +20,7 @@ from pydantic import AfterValidator
 from mmctl.errors import InputError, Refused
 from mmctl.exporters.base import Exported, Place, Say, Source, Task
 from mmctl.exporters.resources import existing_file
-from mmctl.files import sha256_file, writing_to
+from mmctl.files import is_inside, sha256_file, writing_to
 from mmctl.triton.generate import PYTHON, Backend
 
 SERVER_PYTHON = (3, 10)
@@ -28,8 +28,7 @@ SERVER_PYTHON = (3, 10)
 
 
 def _inside(path: str) -> str:
-    parts = PurePosixPath(path).parts
-    if not parts or path.startswith("/") or ".." in parts:
+    if not is_inside(path):
         raise ValueError(f"`{path}` is not a path inside the model's folder")
     return path
 

@@ -6,14 +6,14 @@ from mmctl.diagnostics import nearest
 from mmctl.errors import InputError
 from mmctl.lint.engines import EngineTarget
 from mmctl.triton.releases import Release, parse_release, parse_version
-from mmctl.workspace import Target, Workspace
+from mmctl.workspace import Workspace
 
 DEFAULT = "defaults"
 
 
 def gpu_targets(workspace: Workspace) -> tuple[EngineTarget, ...]:
     """Targets of mmctl.yaml that have GPUs; where none does, the release of its defaults."""
-    found = [_target(name, t) for name, t in sorted(workspace.targets.items()) if t.gpus]
+    found = [_target(workspace, name) for name, t in sorted(workspace.targets.items()) if t.gpus]
     if found:
         return tuple(found)
     return (EngineTarget(DEFAULT, parse_release(workspace.defaults.release)),)
@@ -38,9 +38,10 @@ def target_for(workspace: Workspace, name: str | None) -> EngineTarget:
         raise InputError(
             f"mmctl.yaml has no target `{name}`", hint=nearest(name, workspace.targets)
         )
-    return _target(name, workspace.targets[name])
+    return _target(workspace, name)
 
 
-def _target(name: str, target: Target) -> EngineTarget:
+def _target(workspace: Workspace, name: str) -> EngineTarget:
+    target = workspace.target(name)
     said = parse_version(target.tensorrt) if target.tensorrt else None
-    return EngineTarget(name, parse_release(target.release), said)
+    return EngineTarget(name, parse_release(workspace.release_of(name)), said)

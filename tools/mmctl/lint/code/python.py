@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mmctl.files import is_inside
 from mmctl.lint.remembered import remembered
 from mmctl.lint.repository import Model, join, read_bytes
 
@@ -34,7 +35,7 @@ def code_of(model: Model) -> Code | None:
         return None
     version = max(model.served_versions)
     name = model.model_filename
-    if name.split("/")[0] not in model.versions[version]:
+    if name.split("/")[0] not in model.versions[version] or not is_inside(name):
         return None
     if not (model.path / str(version)).is_dir():
         return None  # `mmctl build` makes it

@@ -191,6 +191,7 @@ def _find_wrong_labels(model: Model, _repository: Repository) -> Iterator[Mistak
                 "copy it into the model's folder",
                 Severity.WARNING,
             )
+            continue
         dims = list(output.dims)
         if dims and all(dim > 0 for dim in dims):
             yield from _wrong_count(at, path, name, prod(dims), output.name)

@@ -145,7 +145,8 @@ def _find_wrong_files(model: Model, _repository: Repository) -> Iterator[Mistake
         for key, tensor in sorted(sample.inputs.items()):
             if sample.batch_size == 0 or tensor.WhichOneof("input_data_type") != "input_data_file":
                 continue
-            wrong = _wrong_file(model, tensor)
+            file = tensor.input_data_file
+            wrong = OUTSIDE if ".." in file.split("/") else _wrong_file(model, tensor)
             if wrong is not None:
                 message, hint, severity = wrong
                 at = model.at("model_warmup", number, "inputs", key, "value", "input_data_file")
@@ -153,6 +154,12 @@ def _find_wrong_files(model: Model, _repository: Repository) -> Iterator[Mistake
 
 
 Wrong = tuple[str, str, Severity]
+
+OUTSIDE: Wrong = (
+    f"the warm-up file lies outside the folder `{FOLDER}`: it is not read here",
+    f"move it into the folder `{FOLDER}` of the model",
+    Severity.WARNING,
+)
 
 
 def _wrong_file(model: Model, tensor: Any) -> Wrong | None:

@@ -8,7 +8,7 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 from mmctl.errors import InputError
-from mmctl.files import copy, link_or_copy, read_text, write_text
+from mmctl.files import copy, inside, link_or_copy, read_text, write_text
 from mmctl.lint.repository import Model, read_bytes
 from mmctl.trials.runcheck.model import WarmUp
 from mmctl.triton.pbtxt import without_gpus, without_warm_up
@@ -55,8 +55,8 @@ def read_warm_up(model: Model, warm_up: WarmUp) -> dict[str, bytes]:
     found = {}
     for name, file in warm_up.files.items():
         try:
-            found[name] = read_bytes(model.path / "warmup" / file)
-        except (OSError, ValueError):
+            found[name] = read_bytes(inside(model.path / "warmup", file))
+        except (OSError, InputError):
             continue
     return found
 

@@ -112,7 +112,11 @@ def run_options(config: rules.Config) -> Any:
 
 
 def model_file(config: rules.Config, path: str) -> str:
-    """The file to open; a folder stands for the `model.onnx` in it."""
+    """The file to open; a folder stands for the `model.onnx` in it. None outside of the repository,
+    where the C++ backend would open it.
+    """
+    if os.path.normpath(f"model/1/{config.filename}").startswith(".."):
+        raise rules.LoadError(f"'{config.filename}' leads out of the model repository")
     if not os.path.exists(path):
         raise rules.LoadError(f"failed to stat file {path}", "Internal")
     if not os.path.isdir(path):

@@ -1,0 +1,107 @@
+"""What a cache wants done outside of itself, and who does it in a thread or in an event loop.
+
+    found, = yield Store((("GET", name),))      # a list with one reply per command
+    yield Pause(0.01)
+    done = yield Await(future, 1.5)             # whether the future is done
+
+`performers` and `async_performers` are tables by the type of an effect; a driver adds its own rows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from mmctl.errors import WorldError
+
+Command: TypeAlias = tuple[str | bytes | int | float, ...]
+"""A command of Redis and its arguments."""
+
+Reply: TypeAlias = Any
+"""bytes, int, None, or a list of these."""
+
+
+class StoreDown(WorldError):
+    """The shared store gives no answer, or says no. Whoever asks goes on without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Ask the shared store, all commands in one round trip: a list of replies, or StoreDown."""
+
+    commands: tuple[Command, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Wait for a while."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """Wait until a future is done, `timeout_s` at most: whether it is. Its result is not touched,
+    and it is never cancelled: others wait for it too.
+    """
+
+    future: Future[Any]
+    timeout_s: float | None = None
+
+
+class Asked(Protocol):
+    """A shared store as effects see it: one method."""
+
+    def run(self, *commands: Command) -> list[Reply]: ...
+
+
+class AsyncAsked(Protocol):
+    """The same, awaited."""
+
+    async def run(self, *commands: Command) -> list[Reply]: ...
+
+
+def performers(store: Asked | None) -> Mapping[type, Callable[[Any], Any]]:
+    """How a thread does each effect. Without a store there is none that answers."""
+    return {
+        Store: lambda effect: _present(store).run(*effect.commands),
+        Pause: lambda effect: time.sleep(effect.seconds),
+        Await: lambda effect: bool(wait([effect.future], effect.timeout_s).done),
+    }
+
+
+def async_performers(store: AsyncAsked | None) -> Mapping[type, Callable[[Any], Awaitable[Any]]]:
+    """How a task does each effect."""
+    return {
+        Store: lambda effect: _present(store).run(*effect.commands),
+        Pause: lambda effect: asyncio.sleep(effect.seconds),
+        Await: lambda effect: _is_done(effect.future, effect.timeout_s),
+    }
+
+
+async def _is_done(future: Future[Any], timeout_s: float | None) -> bool:
+    """asyncio.wrap_future would cancel `future` together with whoever waits."""
+    if future.done():
+        return True
+    loop = asyncio.get_running_loop()
+    woken = asyncio.Event()
+
+    def wake(_: Future[Any]) -> None:
+        with suppress(RuntimeError):  # the loop of one who waits no more may have ended
+            loop.call_soon_threadsafe(woken.set)
+
+    future.add_done_callback(wake)
+    with suppress(TimeoutError):
+        await asyncio.wait_for(woken.wait(), timeout_s)
+    return future.done()
+
+
+def _present(store: Any) -> Any:
+    if store is None:
+        raise StoreDown("no shared store is set")
+    return store

@@ -1,0 +1,1 @@
+"""Shared stores: what they are asked for, and what happens when they do not answer."""

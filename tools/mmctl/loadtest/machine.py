@@ -1,0 +1,68 @@
+"""This machine, and how much of it a run has used. Linux only, as mmctl is."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+_CPUCLOCK_SCHED = 2
+"""Of Linux: with this, `(~pid << 3) | clock` is the clock of another process."""
+
+
+def environment() -> dict[str, object]:
+    """What a number measured here depends on."""
+    import mmctl
+
+    return {
+        "cpu": _cpu_name(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "mmctl": mmctl.__version__,
+    }
+
+
+def cpu_seconds(root: int) -> float:
+    """CPU time so far of a process and all that descends from it and lives."""
+    parents = dict(_parents())
+    return sum(_cpu_of(pid) for pid in parents if _descends(pid, root, parents))
+
+
+def _cpu_name() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.machine()
+    match = re.search(r"^model name\s*: (.+)$", text, re.MULTILINE)
+    return match[1] if match else platform.machine()
+
+
+def _parents() -> Iterator[tuple[int, int]]:
+    """(pid, parent) of every live process."""
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            text = (entry / "stat").read_text()
+        except OSError:
+            continue  # ended meanwhile
+        yield int(entry.name), int(text[text.rindex(")") + 2 :].split()[1])
+
+
+def _cpu_of(pid: int) -> float:
+    """/proc/PID/stat has it in hundredths of a second only."""
+    try:
+        return time.clock_gettime((~pid << 3) | _CPUCLOCK_SCHED)
+    except OSError:
+        return 0.0
+
+
+def _descends(pid: int, root: int, parents: dict[int, int]) -> bool:
+    while pid in parents and pid != root:
+        pid = parents[pid]
+    return pid == root
