@@ -16,7 +16,7 @@ def test_the_list_of_public_names_is_sorted() -> None:
 
 def test_the_list_of_public_names_is_complete() -> None:
     reachable = {name for name in mmctl.__all__ if getattr(mmctl, name) is not None}
-    classes = {"AsyncClient", "Client", "EmbeddedTriton", "InferenceError"}
+    classes = {"AsyncClient", "Cache", "Client", "EmbeddedTriton", "InferenceError", "Tls"}
     assert reachable == {*classes, "__version__", "check"}
 
 
