@@ -209,15 +209,22 @@ class Pipeline:
         self.runner = Runner(self.plan)
         self.models = Models(**functions)
 
-    def ask(self, *rows: float, wanted: Sequence[str] | None = None, **inputs: Any) -> Asked:
-        """Begin a request: `rows` of x, or arrays by name."""
+    def ask(
+        self,
+        *rows: float,
+        wanted: Sequence[str] | None = None,
+        said: Mapping[str, Any] | None = None,
+        **inputs: Any,
+    ) -> Asked:
+        """Begin a request: `rows` of x, or arrays by name. `said`: its parameters."""
         asked = Asked()
         given = {"x": floats(*rows), **inputs} if rows else inputs
         names = wanted or [output.name for output in self.plan.outputs]
         if wanted is None and self.plan.provenance:
             names = [*names, "provenance"]
         batch = next(iter(given.values())).shape[0]
-        self.runner.start(given, batch, names, self.models, asked.take)
+        told = repr(sorted((said or {}).items())).encode()
+        self.runner.start(given, batch, names, self.models, asked.take, told)
         return asked
 
     def slots(self, name: str) -> Any:

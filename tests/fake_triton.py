@@ -56,6 +56,9 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore
     def ServerReady(self, _request: Any, _context: Any) -> Any:
         return service_pb2.ServerReadyResponse(ready=True)
 
+    def ServerMetadata(self, _request: Any, _context: Any) -> Any:
+        return service_pb2.ServerMetadataResponse(name="triton", version="2.51.0")
+
     def ModelConfig(self, request: Any, context: Any) -> Any:
         if request.name not in self.configs or request.version not in ("", "1"):
             text = f"Request for unknown model: '{request.name}' is not found"

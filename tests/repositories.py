@@ -21,6 +21,7 @@ def write_pipelines(
     pipelines: Sequence[PipelineSource],
     models: Mapping[str, Signature],
     release: Release | None = None,
+    digests: Mapping[str, str] | None = None,
 ) -> None:
     """Compile pipelines, callees first, into version 1 of their models; unpinned."""
     known = dict(models)
@@ -28,7 +29,7 @@ def write_pipelines(
         compiled = compile_pipeline(graph_of(pipeline, known), pipeline, release)
         known[pipeline.name] = compiled.signature
         for model in compiled.models:
-            write_generated(repository, model.pinned({}, {}))
+            write_generated(repository, model.pinned({}, digests or {}))
 
 
 def write_generated(repository: Path, model: GeneratedModel) -> None:

@@ -43,6 +43,15 @@ def test_nothing_wrong(repository: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert (out, err) == ("", "nothing wrong in 1 model\n")
 
 
+def test_what_a_workspace_says_of_caches_is_checked_too(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(repository.parent, {"mmctl.yaml": "cache:\n  models:\n    tag: {ttl: 5}\n"})
+    assert main(["check", "."]) == 1
+    out = capsys.readouterr().out
+    assert "mmctl.yaml:3:11: Y003 unknown key `ttl`\n  hint: did you mean `ttl_s`?\n" in out
+
+
 def test_a_finding_is_a_line_and_a_hint(
     repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

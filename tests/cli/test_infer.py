@@ -83,6 +83,7 @@ def test_files(infer: Infer, capsys: pytest.CaptureFixture[str], tmp_path: Path)
 
 
 GOOD = ("-i", "text=a", "-i", "x=[1, 2]")
+THREE_ROWS = ("-i", "x=[[1, 2], [3, 4], [5, 6]]", *["-i", "text=a"] * 3)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +101,7 @@ GOOD = ("-i", "text=a", "-i", "x=[1, 2]")
         pytest.param((*GOOD[:2], "-i", "x=[1]"), "shape [1] given, [rows,2]", "[2]", id="shape"),
         pytest.param((*GOOD, "-i", "text=b"), "numbers of rows: `text` 2, `x` 1", "", id="rows"),
         pytest.param(
-            ("-i", "x=[[1,2],[1,2],[1,2]]", *["-i", "text=a"] * 3),
+            (*THREE_ROWS, "--show", "curl"),
             "3 rows given, one request takes 1 to 2",
             "split",
             id="too many rows",
@@ -124,6 +125,15 @@ def test_wrong_input_is_exit_2_with_what_to_do(
     assert error.startswith("error: ")
     assert message in error
     assert hint in told
+
+
+def test_more_rows_than_the_model_takes_go_in_parts_and_come_back_as_one_answer(
+    infer: Infer, server: FakeTriton, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert infer(*THREE_ROWS, "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["outputs"]["x_out"] == [[1, 2], [3, 4], [5, 6]]
+    assert len(server.asked) == 2
 
 
 def test_pickled_objects_in_a_npy_file_are_exit_2(

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -229,6 +230,41 @@ SCATTER = source(
         return {"y": sum(parts.values())}
     """,
 )
+SIX_CONFIG = """
+max_batch_size: 8
+input [
+  {name: "x", data_type: TYPE_FP32, dims: [1]}, {name: "p", data_type: TYPE_FP32, dims: [1]}
+]
+output [{name: "y", data_type: TYPE_FP32, dims: [1]}]
+instance_group [{kind: KIND_CPU, count: 1}]
+"""
+ADDING = """
+import triton_python_backend_utils as pb
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.answer(*(pb.get_input_tensor_by_name(r, n) for n in "xp")) for r in requests]
+
+    def answer(self, x, p):
+        y = 10 * x.as_numpy() + abs(p.as_numpy())
+        return pb.InferenceResponse([pb.Tensor("y", y)])
+"""
+SIX = source(
+    """
+    pipeline: six
+    inputs: {x: fp32, p: fp32, q: fp32}
+    provenance: true
+    nodes:
+      leaf: {model: adding, inputs: {x: x, p: x}, cache: {ttl_s: 600}}
+      other: {model: adding, inputs: {x: q, p: p}, cache: {ttl_s: 600}}
+      third: {model: adding, inputs: {x: q, p: q}, cache: {ttl_s: 600}}
+      mid: {model: adding, inputs: {x: leaf.y, p: other.y}, cache: {ttl_s: 600}}
+      high: {model: adding, inputs: {x: mid.y, p: third.y}, cache: {ttl_s: 600}}
+      top: {model: adding, inputs: {x: high.y, p: x}, cache: {ttl_s: 600}}
+    outputs: {y: top.y}
+    """,
+    name="six",
+)
 NAP_MS = 200
 NAP = ODD.replace(
     "kinds = set(np.ravel(x).tolist())", f"kinds = set(); time.sleep({NAP_MS} / 1000)"
@@ -248,6 +284,9 @@ def triton(serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> EmbeddedTr
     pipelines = [BRANCHES, BARE, MISSING, BEREFT, SORTED, WORDS, SCATTER]
     write_pipelines(repository, pipelines, models)
     write_pipelines(repository, [WAITING], models, Release(24, 5))
+    write_python_model(repository, "adding", SIX_CONFIG, ADDING)
+    adding = signature({"x": "fp32", "p": "fp32"}, {"y": "fp32"})
+    write_pipelines(repository, [SIX], {"adding": adding}, digests={"adding": "a build key"})
     return serve(repository)
 
 
@@ -419,3 +458,41 @@ def test_a_killed_process_fails_a_node_without_timeout_in_two_seconds(client: Cl
         client.infer("bare", {"x": DIES, "z": 1}, timeout_s=20)
     assert time.monotonic() - begin < 2
     assert "node `odd`" in str(error.value)
+
+
+def executed(triton: EmbeddedTriton) -> int:
+    """Rows that the model behind all nodes of `six` has run, as Triton counts them."""
+    with urlopen(f"http://{triton.http}/v2/models/adding/stats", timeout=10) as answer:
+        return int(json.load(answer)["model_stats"][0]["inference_count"])
+
+
+def test_of_nodes_with_cache_only_those_behind_a_change_run(
+    triton: EmbeddedTriton, client: Client
+) -> None:
+    def ask(x: float, p: float, q: float) -> tuple[set[str], int]:
+        before = executed(triton)
+        outputs = client.infer("six", {"x": x, "p": p, "q": q}, timeout_s=20).outputs
+        leaf, other, third = 10 * x + abs(x), 10 * q + abs(p), 10 * q + abs(q)
+        mid = 10 * leaf + other
+        assert outputs["y"].ravel().tolist() == [10 * (10 * mid + third) + abs(x)]
+        told = json.loads(outputs["provenance"].ravel()[0])
+        return {n for n, e in told.items() if e["outcome"] == "ran"}, executed(triton) - before
+
+    every = {"leaf", "other", "third", "mid", "high", "top"}
+    assert ask(1, 2, 3) == (every, 6)
+    assert ask(1, 2, 3) == (set(), 0)
+    assert ask(1, 4, 3) == ({"other", "mid", "high", "top"}, 4)
+    assert ask(1, -4, 3) == ({"other"}, 1)  # its answer stays, so all behind it is found
+    assert ask(2, 2, 3) == ({"leaf", "mid", "high", "top"}, 4)
+    assert ask(1, 2, 3) == (set(), 0)
+
+
+def test_a_batch_is_looked_up_row_by_row(triton: EmbeddedTriton, client: Client) -> None:
+    column = np.array([[11], [12], [11]], np.float32)
+    before = executed(triton)
+    first = client.infer("six", {"x": column, "p": column, "q": column}, timeout_s=20)
+    ran = executed(triton) - before
+    alone = client.infer("six", {"x": 12.0, "p": 12.0, "q": 12.0}, timeout_s=20)
+    assert (ran, executed(triton) - before) == (8, 8)  # `leaf`, `other` and `third` ask the same
+    assert first.outputs["y"].ravel()[1] == alone.outputs["y"].ravel()[0]
+    assert first.outputs["y"][0] == first.outputs["y"][2]

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from monitoring import Prometheus, metrics_in, promtool, running
-from repositories import write_python_model
+from pipelines import signature, source
+from repositories import write_pipelines, write_python_model
 from servers import Serve
 
 from mmctl import Client, InferenceError
+from mmctl.errors import MmctlError
 from mmctl.files import write_text
 from mmctl.server.process import EmbeddedTriton
+from mmctl.server.stubs import read_stubs
 from mmctl.stack.dashboards import DASHBOARDS
 from mmctl.stack.inventory import Inventory, ServedModel, ServedNode
 from mmctl.stack.kubernetes import adapter_values, probe_command
 from mmctl.stack.panels import Panel
 from mmctl.stack.prometheus import alerts, render_prometheus, render_rules
-from mmctl.stack.queries import error_ratio
+from mmctl.stack.queries import REFUSED, error_ratio
 
 pytestmark = pytest.mark.live
 
@@ -52,12 +60,42 @@ ensemble_scheduling {{step [
     input_map {{key: "x" value: "middle"}} output_map {{key: "y" value: "y"}}}}]}}
 """
 
+TALK = source(
+    """
+    pipeline: talk
+    inputs: {x: "fp32[2]", z: "fp32[2]"}
+    nodes:
+      hard: {model: other, inputs: {x: x}, cache: {ttl_s: 600}}
+      soft: {model: other, inputs: {x: z}, on_error: {y: 0}}
+    outputs: {y: hard.y, w: soft.y}
+    """,
+    name="talk",
+)
+ALONE = source(
+    """
+    pipeline: alone
+    inputs: {x: "fp32[2]"}
+    nodes:
+      look: {step: look, inputs: {x: x}, outputs: {y: "fp32[2]"}}
+    outputs: {y: look.y}
+    """,
+    name="alone",
+    steps="""
+    def look(x):
+        assert (x >= 0).all(), "below zero"
+        return {"y": x}
+    """,
+)
+
 INVENTORY = Inventory(
     models=(
         ServedModel("echo", "model", entry=False),
         ServedModel("cached", "model", entry=False),
         ServedModel("broken", "model", entry=True),
         ServedModel("pair", "ensemble", entry=True),
+        ServedModel("other", "model", entry=False),
+        ServedModel("talk", "bls", entry=True),
+        ServedModel("alone", "fused", entry=True),
     ),
     nodes=(
         ServedNode("pair", "first", "echo"),
@@ -69,6 +107,8 @@ INVENTORY = Inventory(
 QUIET = {"Alerts", "Slow large batches"}
 """Panels that show nothing while all is well; those of GPUs show nothing here."""
 ON_GPUS = "nv_gpu_"
+OWN = ("mmctl_request_failure{", "mmctl_node_fallback", "mmctl_node_cache")
+"""What a pipeline in the bls form counts itself."""
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +119,9 @@ def triton(serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> EmbeddedTr
     write_python_model(repository, "broken", TENSORS, "raise ImportError('no such thing')")
     write_text(repository / "pair" / "config.pbtxt", PAIR)
     (repository / "pair" / "1").mkdir()
+    write_python_model(repository, "other", BATCHED, ECHO)
+    other = signature({"x": "fp32[2]"}, {"y": "fp32[2]"}, 4)
+    write_pipelines(repository, [TALK, ALONE], {"other": other}, digests={"other": "a build key"})
     return serve(repository)
 
 
@@ -92,16 +135,25 @@ def prometheus(
     (folder / "rules.yml").write_text(render_rules(INVENTORY))
     promtool("check", "config", "prometheus.yml", cwd=folder)
     with running(folder) as server, Client(triton.grpc) as client:
-        eventually(lambda: server.values("nv_inference_count").keys() == {"echo", "cached", "pair"})
+        loaded = {"echo", "cached", "pair", "other", "talk", "alone"}
+        eventually(lambda: server.values("nv_inference_count").keys() == loaded)
         for number in range(20):
             client.infer("pair", {"x": [[number % 5, 1.0]]})
             client.infer("echo", {"x": [[1.0, 1.0], [2.0, 2.0]]})
             with pytest.raises(InferenceError, match="below zero"):
                 client.infer("pair", {"x": [[-1.0, 1.0]]})
+            client.infer("talk", {"x": [[number % 5, 1.0]], "z": [[1.0, 1.0]]})
+            client.infer("talk", {"x": [[number % 5, 1.0]], "z": [[-1.0, 1.0]]})
+            with pytest.raises(InferenceError, match="node `hard`"):
+                client.infer("talk", {"x": [[-1.0, 1.0]], "z": [[1.0, 1.0]]})
+            with pytest.raises(InferenceError, match="below zero"):
+                client.infer("alone", {"x": [[-1.0, 1.0]]})
             time.sleep(0.1)
         answered = "nv_inference_request_success"
         eventually(lambda: server.values(answered).get("pair") == 20)
         eventually(lambda: server.values(f"rate({answered}[30s])").get("pair", 0) > 0)
+        refused = f"sum by (model) ({REFUSED})"
+        eventually(lambda: server.values(refused) == {"talk": 20, "alone": 20})
         yield server
 
 
@@ -110,7 +162,8 @@ def shown(panel: Panel) -> list[str]:
     filled = []
     for query in panel.queries.values():
         text = query.replace("$__rate_interval", "30s").replace("$model", ".*")
-        filled.append(text.replace("$pipeline", "pair"))
+        is_own = any(metric in query for metric in OWN)
+        filled.append(text.replace("$pipeline", "talk" if is_own else "pair"))
     return filled
 
 
@@ -185,6 +238,20 @@ def test_a_request_that_an_ensemble_failed_is_one_failure(prometheus: Prometheus
     assert prometheus.values(error_ratio("5m"))["pair"] == pytest.approx(0.5, abs=0.05)
 
 
+def test_an_error_that_a_pipeline_answers_with_is_a_failure(prometheus: Prometheus) -> None:
+    """Triton counts it as answered."""
+    ratios = prometheus.values(error_ratio("5m"))
+    assert ratios["talk"] == pytest.approx(1 / 3, abs=0.05)
+    assert ratios["alone"] == pytest.approx(1, abs=0.05)
+
+
+def test_what_a_pipeline_does_without_a_node_is_counted(prometheus: Prometheus) -> None:
+    assert prometheus.values("mmctl_node_fallback", "node") == {"soft": 20}
+    hits = prometheus.values("mmctl_node_cache_hits", "node")
+    misses = prometheus.values("mmctl_node_cache_misses", "node")
+    assert (hits, misses) == ({"hard": 2 * 20 - 5}, {"hard": 5 + 20}), "errors are not kept"
+
+
 def test_the_autoscalers_metric_is_a_wait_in_ms(prometheus: Prometheus) -> None:
     [rule] = adapter_values()["rules"]["custom"]
     series = rule["seriesQuery"].replace('namespace!="",pod!=""', 'job="triton"')
@@ -204,6 +271,40 @@ def test_a_probe_says_whether_every_model_is_ready(
     port = int(triton.http.partition(":")[2])
     done = subprocess.run(probe_command(models, port), check=False, timeout=30)
     assert (done.returncode == 0) is ready
+
+
+def test_a_pipeline_that_is_killed_again_and_again_takes_nobody_along(
+    triton: EmbeddedTriton,
+) -> None:
+    """Metrics of Python models have killed Triton: these are told by one thread."""
+    over = threading.Event()
+    answered: Counter[str] = Counter()
+
+    def ask(x: float) -> None:
+        with Client(triton.grpc) as client:
+            while not over.is_set():
+                try:
+                    client.infer("talk", {"x": [[x, 1.0]], "z": [[-1.0, 1.0]]}, timeout_s=5)
+                    answered["well"] += 1
+                except MmctlError as error:
+                    answered["in words" if "below zero" in str(error) else "dead"] += 1
+
+    with ThreadPoolExecutor(4) as pool:
+        asking = [pool.submit(ask, x) for x in (1.0, 2.0, -1.0, -2.0)]
+        for _ in range(3):
+            before = answered["in words"]
+            eventually(lambda: answered["in words"] > before + 50)  # noqa: B023
+            for pid, stub in read_stubs(triton.info.pid).items():
+                if stub.model == "talk":
+                    os.kill(pid, signal.SIGKILL)
+            before = answered["dead"]
+            eventually(lambda: answered["dead"] > before)  # noqa: B023
+        before = answered["well"]
+        eventually(lambda: answered["well"] > before + 50)
+        over.set()
+        for future in asking:
+            future.result()
+    assert triton.alive
 
 
 def eventually(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:

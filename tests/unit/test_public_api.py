@@ -33,4 +33,6 @@ def test_any_other_name_is_an_ordinary_attribute_error() -> None:
 def test_the_import_is_light() -> None:
     code = "import sys, mmctl; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not {"numpy", "tritonclient", "grpc", "typer", "pydantic"} & set(done.stdout.split())
+    assert not {"numpy", "tritonclient", "grpc", "typer", "pydantic", "redis", "msgpack"} & set(
+        done.stdout.split()
+    )

@@ -64,3 +64,11 @@ def test_a_target_of_another_shape_is_refused(workspace: Path, target: str, mess
     (workspace / "mmctl.yaml").write_text(f"targets:\n  a: {target}\n")
     with pytest.raises(InvalidFiles, match=message):
         read_workspace(workspace)
+
+
+def test_prices_are_read_where_they_are_said(workspace: Path) -> None:
+    assert read_workspace(workspace).cost is None
+    (workspace / "mmctl.yaml").write_text("cost: {per_hour: 0.8, per_instance_hour: 0.05}\n")
+    cost = read_workspace(workspace).cost
+    assert cost is not None
+    assert (cost.per_hour, cost.per_instance_hour, cost.throughput) == (0.8, 0.05, 1.0)

@@ -7,13 +7,14 @@ type, so `version: 24.10` stays "24.10".
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from mmctl.diagnostics import Finding, Position, nearest
 from mmctl.errors import InvalidFiles
@@ -165,6 +166,21 @@ def _flag(value: object) -> object:
 
 Flag = Annotated[bool, BeforeValidator(_flag)]
 """A boolean field: `true` or `false`, nothing else."""
+
+_UNITS = {"": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
+_SIZE = re.compile(r"([0-9]+) ?(KiB|MiB|GiB|)")
+
+
+def _size(value: object) -> object:
+    if isinstance(value, str):
+        if (found := _SIZE.fullmatch(value)) is None:
+            raise ValueError("write a number of bytes, or KiB, MiB, GiB: 256MiB")
+        return int(found[1]) * _UNITS[found[2]]
+    return value
+
+
+Size = Annotated[int, BeforeValidator(_size), Field(ge=1)]
+"""Bytes: `4096`, or `256MiB`."""
 
 
 class Entry(BaseModel):

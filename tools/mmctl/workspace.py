@@ -76,11 +76,23 @@ class Defaults(Entry):
     release: str = "24.10"
 
 
+class Cost(Entry):
+    """What serving costs an hour, in any currency, and what `tune --cost` makes the most of:
+    `throughput`·answers a second / cost an hour + `latency` / seconds.
+    """
+
+    per_hour: Annotated[float, Field(gt=0)]
+    per_instance_hour: Annotated[float, Field(ge=0)] = 0.0
+    throughput: Annotated[float, Field(ge=0)] = 1.0
+    latency: Annotated[float, Field(ge=0)] = 1.0
+
+
 class WorkspaceFile(Entry):
     """The shape of mmctl.yaml."""
 
     targets: Annotated[dict[str, Target], Field(default_factory=dict)]
     defaults: Defaults = Defaults()
+    cost: Cost | None = None
     cache: object = None
     """Read by the room of caches (cache/settings.py), which knows its shape."""
 
@@ -92,6 +104,7 @@ class Workspace:
     root: Path
     targets: Mapping[str, Target]
     defaults: Defaults
+    cost: Cost | None = None
 
     @cached_property
     def models(self) -> Path:
@@ -150,7 +163,7 @@ def find_workspace(start: Path) -> Workspace:
 
 def read_workspace(root: Path) -> Workspace:
     file = load_entry(WorkspaceFile, read_document(root / FILE, shown=FILE))
-    return Workspace(root, file.targets, file.defaults)
+    return Workspace(root, file.targets, file.defaults, file.cost)
 
 
 def check_name(name: str, *, generated: bool = False) -> str | None:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +15,9 @@ from typing import Any
 import bls_run
 import numpy as np
 import pytest
+from bls_calls import KINDS
 from bls_graphs import PATIENCE_S, data, flat, floats, node, tensor, texts
+from fake_metrics import FakeMetrics
 
 UNAVAILABLE, INTERNAL, NOT_FOUND = 14, 13, 5
 
@@ -130,7 +132,17 @@ def calls() -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, calls: list[dict[str, Any]]) -> Serve:
+def metrics() -> FakeMetrics:
+    return FakeMetrics()
+
+
+@pytest.fixture
+def model(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    calls: list[dict[str, Any]],
+    metrics: FakeMetrics,
+) -> Iterator[Serve]:
     """A pipeline as Triton loads it; the functions stand for the models that it calls."""
 
     def served(plan: dict[str, Any], **models: Callable[[Any], Any]) -> Any:
@@ -150,7 +162,8 @@ def model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, calls: list[dict[str,
             Tensor=TritonTensor, InferenceRequest=InferenceRequest, InferenceResponse=Response,
             TritonError=TritonError, TritonModelException=ModelError,
             TRITONSERVER_RESPONSE_COMPLETE_FINAL=1,
-            TRITONSERVER_MEMORY_CPU="the CPU", PreferredMemory=lambda kind: f"memory of {kind}",
+            MetricFamily=metrics.MetricFamily, TRITONSERVER_MEMORY_CPU="the CPU",
+            PreferredMemory=lambda kind: f"memory of {kind}",
         )  # fmt: skip
         monkeypatch.setitem(sys.modules, "triton_python_backend_utils", backend)
         source = Path(bls_run.__file__).with_name("bls_model.py")
@@ -163,9 +176,13 @@ def model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, calls: list[dict[str,
         spec.loader.exec_module(module)
         face = module.TritonPythonModel()
         face.initialize({"model_name": "demo"})
+        faces.append(face)
         return face
 
-    return served
+    faces: list[Any] = []
+    yield served
+    for face in faces:
+        face.finalize()
 
 
 def double(x: Any) -> Any:
@@ -349,3 +366,62 @@ def test_text_goes_in_and_out(model: Serve) -> None:
     request = Request(["y"], x=texts(b"a\x00"))
     model(plan, a=lambda x: x + b"!").execute([request])
     assert request.response().shown() == {"y": [b"a\x00!"]}
+
+
+KEPT = data([node("a", {"x": "x"}, cache_s=60)], {"y": "a.y"}, digests={"a": "1"}, cache_bytes=9999)
+
+
+def test_parameters_that_calls_take_along_are_part_of_what_is_asked(
+    model: Serve, calls: Any
+) -> None:
+    served = model(KEPT, a=double)
+    for parameters in ('{"scale": 2, "q": 1.5}', '{"scale": 3}', "", '{"q": 7.5, "scale": 2}'):
+        request = Request(["y"], parameters, x=floats(1))
+        served.execute([request])
+        assert request.response().shown() == {"y": [2]}
+    assert [call.get("parameters") for call in calls] == [{"scale": 2}, {"scale": 3}, None]
+
+
+def test_triton_is_told_what_it_does_not_count_itself(model: Serve, metrics: FakeMetrics) -> None:
+    def only_small(x: Any) -> Any:
+        return Response(error=TritonError("too large")) if x.max() > 9 else 2 * x
+
+    nodes = [
+        node("a", {"x": "x"}, cache_s=60), node("b", {"x": "a.y"}, on_error=7),
+        node("c", {"x": "x"}, after=["b"]),
+    ]  # fmt: skip
+    plan = data(nodes, {"y": "b.y", "z": "c.y"}, digests={"a": "1"}, cache_bytes=9999)
+    served = model(plan, a=double, b=only_small, c=only_small)
+    assert metrics.models == {"demo"}
+    assert {*metrics.shown} == {
+        *(("mmctl_request_failure", kind) for kind in KINDS),
+        ("mmctl_node_fallback", "b"), ("mmctl_node_cache_hits", "a"),
+        ("mmctl_node_cache_misses", "a"),
+    }  # fmt: skip
+    assert set(metrics.shown.values()) == {0}, "what is not there yet has no rate"
+    for x in (1, 1, 5, 50):
+        request = Request(["y"] if x == 5 else ["y", "z"], x=floats(x))
+        served.execute([request])
+        assert request.response().has_error() is (x == 50)
+    served.finalize()
+    assert {key: count for key, count in metrics.shown.items() if count} == {
+        ("mmctl_request_failure", "error"): 1, ("mmctl_node_fallback", "b"): 2,
+        ("mmctl_node_cache_hits", "a"): 1, ("mmctl_node_cache_misses", "a"): 3,
+    }  # fmt: skip
+    assert len(metrics.tellers) == 1, "two threads that tell at once kill Triton"
+    assert threading.get_ident() not in metrics.tellers
+
+
+def test_a_server_without_metrics_of_models_goes_without(
+    model: Serve, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(FakeMetrics, "_metric", refuse)
+    served, request = model(PLAN, a=double, b=double), Request(["y"], x=floats(1))
+    served.execute([request])
+    assert request.response().shown() == {"y": [4]}
+    served.finalize()
+    assert "metrics are disabled" in capsys.readouterr().err
+
+
+def refuse(*_: Any) -> Any:
+    raise RuntimeError("metrics are disabled")

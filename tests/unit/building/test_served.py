@@ -66,7 +66,9 @@ def test_configs_tell_what_their_versions_are_made_from(small: Workspace) -> Non
 def test_only_what_triton_reads_is_in_it(small: Workspace) -> None:
     tree = serve(small)
     names = {p.name for p in (tree.root / "twice__double").rglob("*") if p.is_file()}
-    runner = {"model.py", "step_reads.py", "step_tensors.py", "item_lists.py"}
+    runner = {
+        "model.py", "model_counters.py", "step_reads.py", "step_tensors.py", "item_lists.py",
+    }  # fmt: skip
     assert names == {"config.pbtxt", "manifest.json", "step.json", "steps.py"} | runner
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -88,6 +90,12 @@ def test_a_tenant_named_like_the_shared_audience_is_a_tenant() -> None:
     ask(cache, model, identity=replace(MODEL, model="n"), tenant="other")
     assert model.runs == 3
     open_.close()
+
+
+def test_a_request_without_a_tenants_name_is_nobodys() -> None:
+    """It must not become that of the cache: the name may have been lost on the way."""
+    with pytest.raises(InputError, match="tenant"):
+        ask(a_cache(), Model(), tenant="")
 
 
 def test_a_tenant_must_be_named() -> None:
@@ -381,6 +389,28 @@ def test_nobody_waits_longer_than_there_is_time() -> None:
 # --- epochs
 
 
+def test_what_a_version_said_before_its_exchange_was_seen_is_not_found_later() -> None:
+    """Its content was d2 when it answered, and d1 is what was known: that comes back."""
+    cache, old, new = a_cache(), Model(), Model()
+    other = replace(MODEL, digest="d2")
+    ask(cache, old, request(1.0))
+    ask(cache, new, request(2.0))
+    ask(cache, new, request(1.0), identity=other)
+    assert ask(cache, new, request(1.0), identity=other)[1].level == "exact"
+    assert [ask(cache, old, request(x))[1].level for x in (1.0, 2.0)] == ["none", "none"]
+
+
+def test_versions_side_by_side_keep_their_answers() -> None:
+    cache, model = a_cache(), Model()
+    versions = [replace(MODEL, version=number, digest=f"d{number}") for number in ("1", "2")]
+    levels = []
+    for _ in range(2):
+        for version in versions:
+            model.version = version.version
+            levels.append(ask(cache, model, identity=version)[1].level)
+    assert levels == ["none", "none", "exact", "exact"]
+
+
 def test_clearing_puts_all_answers_of_a_model_out_of_reach() -> None:
     cache, model = a_cache(), Model()
     other = {"asked": replace(request(), model="n"), "identity": Identity("n", "1")}
@@ -430,3 +460,33 @@ def test_a_model_without_a_digest_is_called_unproven() -> None:
     cache = a_cache()
     ask(cache, Model(), identity=Identity("m", "1"))
     assert cache.statistics()["m"]["exact"]["unproven"] == 1
+
+
+# --- processes
+
+
+def test_a_process_that_was_forked_amid_requests_has_a_cache_of_its_own() -> None:
+    cache, model, ended = a_cache(), Model(), threading.Event()
+
+    def ask_on() -> None:
+        while not ended.is_set():
+            ask(cache, model, request(float(model.runs % 50)))
+
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(4):
+            pool.submit(ask_on)
+        try:
+            codes = [_code_of_child(cache) for _ in range(30)]
+        finally:
+            ended.set()
+    assert codes == [0] * 30
+
+
+def _code_of_child(cache: Cache) -> int:
+    """0 when it was answered and counted its own request alone; killed after two seconds."""
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(2)
+        ask(cache, Model(), request(1000.0))
+        os._exit(int(cache.statistics()["m"]["exact"]["lookups"] != 1))
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

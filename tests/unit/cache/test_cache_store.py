@@ -183,6 +183,31 @@ def test_what_a_process_counts_is_in_the_store(make: Make, store: SharedStore) -
     assert [each["counts"]["m"]["exact"]["hits"] for each in told] == [1]
 
 
+def test_a_store_that_does_not_answer_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    model = Model()
+    with Cache(tenant="t", store="redis://:secret@127.0.0.1:9/0") as cache:
+        for x in range(5):
+            ask(cache, model, request(float(x)))
+    (told,) = caplog.messages
+    assert told.startswith("the store redis://127.0.0.1:9/0 does not answer: ")
+    assert told.endswith("check its address and that it runs; until then answers are not shared")
+
+
+def test_a_cache_that_was_closed_fails_no_task() -> None:
+    cache, model = Cache(tenant="t", store="redis://127.0.0.1:9/0"), Model()
+    cache.close()
+    assert asyncio.run(asked_in_task(cache, model))[1].level == "none"
+
+
+def test_an_exchange_that_one_process_sees_is_known_to_all(make: Make) -> None:
+    old, new = Model(), Model()
+    one, other, exchanged = make(), make(), replace(MODEL, digest="d2")
+    ask(one, old)
+    ask(one, new, request(2.0))  # by d2, which nobody has seen yet
+    ask(one, new, identity=exchanged)
+    assert ask(other, new, request(2.0))[1].level == "none"
+
+
 def test_without_the_store_a_process_goes_on_alone() -> None:
     settings = CacheSettings(store="redis://127.0.0.1:1/0")
     cache, model = Cache(tenant="t", settings=settings), Model()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import threading
 import time
@@ -204,3 +205,51 @@ def test_a_key_takes_no_room_once_it_is_answered() -> None:
     for key in range(100):
         blocking(flights.one(key, model.compute))
     assert not vars(flights)["_flights"]
+
+
+def test_a_thread_does_not_wait_for_a_task_that_waits_for_this_thread() -> None:
+    """Whoever blocks an event loop gets an answer nevertheless."""
+    flights, model = Flights(), Model(seconds=0.2)
+    deadline = time.monotonic() + 5
+
+    async def both() -> list[Any]:
+        leader = asyncio.create_task(awaited(flights.one("key", model.compute)))
+        await asyncio.sleep(0.05)
+        blocked = blocking(flights.one("key", model.compute, deadline=deadline))
+        return [blocked, await leader]
+
+    assert asyncio.run(both()) == [(2, False), (1, False)]
+
+
+def test_who_waits_gets_an_error_of_its_own() -> None:
+    """One that all share would keep alive what each of them did."""
+    flights, model = Flights(), Model(InputError("no", hint="do"))
+    told = in_threads(5, lambda: blocking(flights.one("key", model.compute)))
+    assert len({id(error) for error in told}) == 5
+    assert {(str(error), error.hint) for error in told} == {("no", "do")}
+
+
+def test_a_leader_whose_event_loop_was_closed_holds_up_nobody() -> None:
+    flights, model = Flights(), Model(seconds=60)
+    loop = asyncio.new_event_loop()
+    loop.create_task(awaited(flights.one("key", model.compute)))  # noqa: RUF006 - it is to be lost
+    loop.run_until_complete(asyncio.sleep(0.05))
+    loop.set_exception_handler(lambda *_: None)  # of the task that was lost
+    loop.close()
+    del loop
+    gc.collect()
+    other = Model(seconds=0)
+    steps = flights.one("key", other.compute, deadline=time.monotonic() + 2)
+    assert blocking(steps) == (1, False)
+
+
+def test_ctrl_c_in_a_leader_holds_up_nobody() -> None:
+    flights, model = Flights(), Model(KeyboardInterrupt(), seconds=0.3)
+    answers: list[Any] = []
+    with ThreadPoolExecutor(1) as pool:
+        leader = pool.submit(blocking, flights.one("key", model.compute))
+        time.sleep(0.1)
+        answers.append(blocking(flights.one("key", model.compute, deadline=time.monotonic() + 5)))
+        with pytest.raises(KeyboardInterrupt):
+            leader.result()
+    assert answers == [(2, False)]

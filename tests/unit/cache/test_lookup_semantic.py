@@ -15,7 +15,7 @@ from cache_worlds import MODEL, Clock, Model, ask, run_of, text
 
 from mmctl.cache.cache import Cache
 from mmctl.cache.envelope import Entry, Vector
-from mmctl.cache.meaning import one_text
+from mmctl.cache.meaning import Embedded, one_text
 from mmctl.cache.settings import CacheSettings, ModelCache, Semantic
 from mmctl.effects import Steps
 from mmctl.errors import WorldError
@@ -34,25 +34,23 @@ class Said:
 class Words:
     """Texts are alike when all but one in ten of their words are the same."""
 
-    embedder = "words"
-
     def __init__(self, *, worth: bool = True, probes: bool = False, fails: bool = False) -> None:
         self._worth, self._probes, self._fails = worth, probes, fails
         self.kept: list[tuple[bytes, Vector, Entry]] = []
         self.embedded: list[str] = []
         self.learned: list[bool | None] = []
 
-    def pays(self, model_ms: float) -> bool:
+    def pays(self, model_ms: float, cost_ms: float) -> bool:
         return self._worth
 
-    def embed(self, text: str) -> Steps[Vector]:
+    def embed(self, text: str) -> Steps[Embedded]:
         self.embedded.append(text)
         if self._fails:
             raise WorldError("no embedder")
         vector = np.zeros(64, "f4")
         for word in text.split():
             vector[sum(word.encode()) % 64] += 1
-        return vector / (np.linalg.norm(vector) or 1)
+        return Embedded(vector / (np.linalg.norm(vector) or 1), "words")
         yield
 
     def look(self, partition: bytes, text: str, vector: Vector) -> Said:
@@ -169,7 +167,7 @@ def test_without_it_the_model_answers(words: Words | None) -> None:
     assert words is None or words.learned == []
 
 
-def test_the_vector_iskept_with_the_answer() -> None:
+def test_the_vector_is_kept_with_the_answer() -> None:
     words = Words()
     ask(a_cache(words), Model(), text(LONG))
     (_, vector, entry), *_ = words.kept

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -97,7 +97,7 @@ class FakeAsyncServer:
 
     async def stream(
         self, request: InferRequest, timeout_s: float | None = None
-    ) -> AsyncIterator[InferResponse]:
+    ) -> AsyncGenerator[InferResponse, None]:
         answers = self.inner.stream(request, timeout_s)
         try:
             for answer in answers:

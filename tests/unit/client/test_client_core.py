@@ -336,6 +336,22 @@ def test_no_store_and_tenants_are_passed_on(world: World, keeping: Core) -> None
     assert ask(world, keeping).cache.level == "exact"
 
 
+def test_headers_of_a_client_are_part_of_what_it_asks(world: World) -> None:
+    """Triton can hand them to a model; those that let somebody steer Triton it never does."""
+    cache = Cache(tenant="shop")
+
+    def level(**headers: str) -> str:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return ask(world, Core(cache, lambda: world.now, named)).cache.level
+
+    assert level(authorization="alice") == "none"
+    assert level(authorization="bob") == "none"
+    assert level(Authorization="alice") == "exact"
+    assert level() == "none"
+    assert level(triton_grpc_protocol_mmctl_key="k", user_agent="me") == "exact"
+    assert all(not request.headers for request in world.asked)
+
+
 def test_a_request_of_a_sequence_is_never_answered_from_the_cache(
     world: World, keeping: Core
 ) -> None:

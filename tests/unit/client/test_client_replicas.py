@@ -263,6 +263,26 @@ def test_a_stream_of_asyncio(servers: list[FakeTriton]) -> None:
     assert asyncio.run(ask()) == 2
 
 
+def test_leaving_a_stream_of_asyncio_early_ends_it_at_the_server(
+    servers: list[FakeTriton],
+) -> None:
+    """With the reader, not when somebody collects what it left."""
+
+    async def left() -> bool:
+        server = open_async_server(servers[0].address)
+        try:
+            answers = server.stream(REQUEST, 5)
+            await anext(answers)
+            frame = answers.ag_frame
+            inner = frame.f_locals["opened"].rest
+            await answers.aclose()
+            return inner.ag_frame is None
+        finally:
+            await server.close()
+
+    assert asyncio.run(left())
+
+
 def test_models_are_described_by_who_is_there(servers: list[FakeTriton]) -> None:
     with open_server([NOBODY, servers[0].address]) as server:
         assert server.describe("echo").identity.model == "echo"

@@ -47,9 +47,9 @@ def test_they_are_read_from_tritons_own_message() -> None:
     model.inference_stats.success.count, model.inference_stats.success.ns = 4, 90
     model.inference_stats.fail.count, model.inference_stats.queue.ns = 1, 30
     batch = model.batch_stats.add(batch_size=4)
-    batch.compute_infer.count = 2
+    batch.compute_infer.count, batch.compute_infer.ns, batch.compute_input.ns = 2, 40, 5
     [read] = statistics_of(message)
     assert read == ModelStatistics(
         "tag", "3", requests=5, failed=1, rows=7, executions=2, total_ns=90, queue_ns=30,
-        batches={4: 2},
+        batches={4: 2}, batch_ns={4: 45},
     )  # fmt: skip

@@ -123,3 +123,47 @@ def test_a_bf16_output_that_nobody_reads_harms_nobody() -> None:
     outputs: {y: a.y}
     """)
     assert [output["name"] for output in entry(found, "a")["outputs"]] == ["y"]
+
+
+KEPT = """
+pipeline: demo
+inputs: {x: fp32}
+nodes:
+  a: {model: double, inputs: {x: x}, cache: {ttl_s: 60}}
+  b: {model: double, inputs: {x: a.y}}
+outputs: {y: b.y}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "room"),
+    [
+        pytest.param(KEPT, 64 * 1024**2, id="not said"),
+        pytest.param(f"cache_bytes: 1MiB{KEPT}", 1024**2, id="said"),
+    ],
+)
+def test_the_plan_says_how_long_answers_of_a_node_are_kept_and_how_many(
+    text: str, room: int
+) -> None:
+    found = compiled(text)
+    assert found.models[-1].plans["plan.json"]["cache_bytes"] == room
+    assert [entry(found, name).get("cache_s") for name in "ab"] == [60, None]
+
+
+def test_a_plan_without_kept_answers_says_nothing_of_them() -> None:
+    plan = compiled(KEPT.replace("cache", "timeout_ms").replace("{ttl_s: 60}", "60")).models[-1]
+    assert "cache" not in json.dumps(plan.plans["plan.json"])
+
+
+def test_a_new_version_of_a_callee_or_other_content_moves_what_answers_are_found_by() -> None:
+    model = compiled(KEPT).models[-1]
+
+    def known(version: int, digest: str) -> Any:
+        return json.loads(model.pinned({"double": version}, {"double": digest}).files["plan.json"])
+
+    plans = [known(1, "d"), known(2, "d"), known(1, "e")]
+    assert [(plan["pins"], plan["digests"]) for plan in plans] == [
+        ({"double": 1}, {"double": "d"}),
+        ({"double": 2}, {"double": "d"}),
+        ({"double": 1}, {"double": "e"}),
+    ]

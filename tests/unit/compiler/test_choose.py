@@ -52,6 +52,7 @@ def test_a_static_graph_is_an_ensemble() -> None:
         pytest.param("on_error: {score: 0, probs: 0}", "`head.on_error`", id="default"),
         pytest.param("after: [spell]", "`head.after`", id="order"),
         pytest.param("max_in_flight: 3", "`head.max_in_flight`", id="calls at once"),
+        pytest.param("cache: {ttl_s: 60}", "`head.cache`", id="answers that are kept"),
         pytest.param(
             "timeout_ms: 9, retries: 2, on_error: {score: 0, probs: 0}, after: [spell]",
             "`head.timeout_ms`, `head.retries`, `head.on_error` and 1 more",

@@ -14,7 +14,10 @@ from mmctl.pipeline import Asset
 from mmctl.triton.config import InstanceGroup
 from mmctl.triton.repository import GeneratedModel, Resource
 
-RUNNER = ["item_lists.py", "model.py", "step.json", "step_reads.py", "step_tensors.py"]
+RUNNER = [
+    "item_lists.py", "model.py", "model_counters.py", "step.json", "step_reads.py",
+    "step_tensors.py",
+]  # fmt: skip
 STEPS = "import words\ndef f(x):\n    return {'y': x}\n"
 FILES: dict[str, Any] = {
     "steps": STEPS,

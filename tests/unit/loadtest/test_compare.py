@@ -64,6 +64,27 @@ def test_the_interval_holds_the_real_ratio_most_times() -> None:
     assert held >= 16
 
 
+def test_levels_of_a_run_are_no_uncertainty_between_two_runs_of_the_same_profile() -> None:
+    """1 and 8 callers have different throughputs; both runs have half of each."""
+
+    def two_levels(seed: int, ms: float) -> list[Slice]:
+        return [*run(seed, ms, rate=20), *run(seed + 50, ms, rate=160)]
+
+    def throughput(alike: bool) -> tuple[float, float]:
+        found = differences(two_levels(1, 10), two_levels(2, 10), alike=alike)
+        [row] = [row for row in found if row.measure == "throughput"]
+        assert row.low is not None
+        assert row.high is not None
+        return row.low, row.high
+
+    low, high = throughput(alike=True)
+    assert low == pytest.approx(high, abs=0.01)
+    low, high = throughput(alike=False)
+    assert high - low > 0.2
+    slower = differences(two_levels(1, 10), two_levels(2, 12), alike=True)
+    assert {row.measure: row.verdict for row in slower}["p50_ms"] is Verdict.WORSE
+
+
 Runs = Callable[[], list[Slice]]
 
 

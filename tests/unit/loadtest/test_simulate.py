@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmctl.loadtest.simulate import Cost, Node, Setting, capacity, simulate
+from mmctl.loadtest.simulate import Cost, Node, Setting, capacity, keeps, simulate
 
 ONE = Setting()
 
@@ -52,6 +52,43 @@ def test_nodes_of_one_model_share_its_instances() -> None:
     nodes = [Node("one", "m"), Node("two", "m")]
     assert simulate(nodes, {"m": Cost(10)}, {"m": ONE}, [0]) == [20]
     assert simulate(nodes, {"m": Cost(10)}, {"m": Setting(max_batch=2, delay=1)}, [0]) == [10]
+
+
+def test_a_call_may_have_several_rows() -> None:
+    """Three of two rows each: a batch of four takes two of them, and the third comes after."""
+    nodes = [Node("a", "a", rows=2)]
+    assert simulate(nodes, {"a": Cost(10, 1)}, {"a": Setting(4)}, [0, 1, 2]) == [12, 25, 24]
+    assert simulate(nodes, {"a": Cost(10, 1)}, {"a": Setting(1)}, [0]) == [12]
+
+
+def test_a_branch_is_taken_by_a_share_of_the_requests() -> None:
+    nodes = [Node("a", "a", share=0.25), Node("b", "b", ("a",))]
+    settings = dict.fromkeys("ab", Setting())
+    times = [n * 100.0 for n in range(4000)]
+    took = simulate(nodes, {"a": Cost(10), "b": Cost(1)}, settings, times)
+    assert set(took) == {1, 11}
+    assert took.count(11) == pytest.approx(1000, abs=100)
+
+
+def test_a_node_asks_at_most_so_many_times_at_once() -> None:
+    many = {"a": Setting(instances=8)}
+    nodes = [Node("a", "a", in_flight=2)]
+    assert simulate(nodes, {"a": Cost(10)}, many, [0, 0, 0, 0, 0]) == [10, 10, 20, 20, 30]
+
+
+@pytest.mark.parametrize("rate", [20.0, 60.0, 90.0, 200.0])
+def test_a_promise_is_kept_when_the_quantile_says_so(rate: float) -> None:
+    """The short look gives what the whole simulation gives."""
+    rng, now, times = random.Random(5), 0.0, []
+    for _ in range(400):
+        now += rng.expovariate(rate)
+        times.append(now)
+    nodes, costs, settings = [Node("a", "a")], {"a": Cost(0.01)}, {"a": ONE}
+    took = sorted(simulate(nodes, costs, settings, times))
+    for percent, rank in ((50.0, 199), (95.0, 379), (99.0, 395)):
+        for seconds in (0.011, 0.03, 0.1):
+            kept = keeps(nodes, costs, settings, times, seconds, percent)
+            assert kept == (took[rank] <= seconds)
 
 
 def test_queues_are_as_long_as_theory_says() -> None:

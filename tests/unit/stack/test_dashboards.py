@@ -29,6 +29,9 @@ SHOWN = {
     "GPU memory": "nv_gpu_memory_used_bytes",
     "power draw": "nv_gpu_power_usage",
     "slow large batches": "> 16 and",
+    "errors that are answers": "mmctl_request_failure",
+    "fallbacks of a node": 'mmctl_node_fallback{pipeline="$pipeline"}',
+    "kept answers of a node": 'mmctl_node_cache_hits{pipeline="$pipeline"}',
     "nodes of a pipeline": 'mmctl_node{pipeline="$pipeline"}',
 }
 

@@ -97,6 +97,26 @@ def cached(hits: str, misses: str = "0+50x800") -> dict[str, str]:
     }
 
 
+def refused(failed: str) -> dict[str, str]:
+    """A pipeline in the bls form answers with errors, which Triton counts as answered."""
+    told = series("mmctl_request_failure", "talk", failed, reason="timeout")
+    quiet = series("mmctl_request_failure", "talk", "0x800", reason="error")
+    return {**failing("talk", "0x800"), **told, **quiet}
+
+
+def of_node(metric: str, values: str) -> dict[str, str]:
+    return {f'{metric}{{pipeline="talk", node="look", instance="a"}}': values}
+
+
+def fallbacks(values: str) -> dict[str, str]:
+    return {**series(ANSWERED, "talk", "0+100x800"), **of_node("mmctl_node_fallback", values)}
+
+
+def kept(hits: str, misses: str = "0+50x800") -> dict[str, str]:
+    found = of_node("mmctl_node_cache_hits", hits)
+    return {**found, **of_node("mmctl_node_cache_misses", misses)}
+
+
 FAST, SLOW = "ErrorBudgetBurnsFast", "ErrorBudgetBurns"
 
 
@@ -120,6 +140,14 @@ FAST, SLOW = "ErrorBudgetBurnsFast", "ErrorBudgetBurns"
         ),
         pytest.param(failing("net", "0+5x800"), {}, id="a failure inside is for policies"),
         pytest.param(failing("flow", "0+5x800", "CANCELED"), {}, id="clients that left"),
+        pytest.param(refused("0+5x800"), {FAST: "talk", SLOW: "talk"}, id="5 % are refused"),
+        pytest.param(refused("0+1x800"), {SLOW: "talk"}, id="1 % are refused"),
+        pytest.param(refused("0x800"), {}, id="none is refused"),
+        pytest.param(fallbacks("0+6x800"), {"NodeFallsBack": "look"}, id="6 % without a node"),
+        pytest.param(fallbacks("0+4x800"), {}, id="4 % without a node"),
+        pytest.param(kept("0x800"), {"NodeCacheWithoutHits": "look"}, id="answers kept in vain"),
+        pytest.param(kept("0+1x800"), {}, id="kept answers that serve at times"),
+        pytest.param(kept("0x800", "0+5x800"), {}, id="few kept answers tell nothing"),
         pytest.param(
             failing("talk", "0x150 0+0.3x30", answered="0+1x800"), {}, id="a handful of failures"
         ),
@@ -202,6 +230,9 @@ def expected_of(alert: str, severity: str, raised: Mapping[str, str]) -> list[di
         return []
     if alert == "TritonDown":
         return [{"exp_labels": {"severity": severity, "job": "triton", "instance": "a"}}]
+    if alert.startswith("Node"):
+        of = {"pipeline": "talk", "node": raised[alert]}
+        return [{"exp_labels": {"severity": severity, **of}}]
     models = [raised[alert]]
     if alert == "ModelNotLoaded" and raised[alert] == "flow":
         models = ["flow", "flow__cut", "net", "talk"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,10 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fake_metrics import FakeMetrics
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mmctl.compiler.shipped import step_model
+from mmctl.compiler.shipped.model_counters import FAILURES
 from mmctl.compiler.shipped.step_model import StepError, Steps, TritonPythonModel
 from mmctl.compiler.shipped.step_tensors import NUMPY
 
@@ -332,9 +335,10 @@ class FakeTensor:
         return self.array
 
 
-def fake_backend() -> Any:
+def fake_backend(metrics: FakeMetrics) -> Any:
     """The part of triton_python_backend_utils that the runner uses."""
     return SimpleNamespace(
+        MetricFamily=metrics.MetricFamily,
         Tensor=FakeTensor,
         TritonError=str,
         InferenceResponse=lambda output_tensors, error=None: SimpleNamespace(
@@ -345,9 +349,14 @@ def fake_backend() -> Any:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def metrics() -> FakeMetrics:
+    return FakeMetrics()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, metrics: FakeMetrics) -> Iterator[Path]:
     """A version folder with the runner, where it may import from, and a backend to import."""
-    monkeypatch.setitem(sys.modules, "triton_python_backend_utils", fake_backend())
+    monkeypatch.setitem(sys.modules, "triton_python_backend_utils", fake_backend(metrics))
     monkeypatch.setattr(sys, "path", sys.path.copy())
     monkeypatch.setattr(step_model, "__file__", str(tmp_path / "model.py"))
     before = set(sys.modules)
@@ -361,7 +370,7 @@ def loaded(folder: Path, steps: str, settings: Mapping[str, Any] | None = None) 
     settings = settings or plan([tensor("x")], [tensor("y"), tensor("z")])
     (folder / "step.json").write_text(json.dumps(settings))
     model = TritonPythonModel()
-    model.initialize({})
+    model.initialize({"model_name": "demo__words"})
     return model
 
 
@@ -431,6 +440,18 @@ def test_without_batch_axis_the_model_answers_without_one(folder: Path) -> None:
     x = FakeTensor("x", np.ones(3, np.float32))
     [response] = model.execute([FakeRequest({"x": x}, ["y", "z"])])
     assert [response.outputs[name].tolist() for name in "yz"] == [[3], [1, 1, 1]]
+
+
+def test_an_answer_that_is_an_error_is_counted(folder: Path, metrics: FakeMetrics) -> None:
+    """Triton takes it for an answer."""
+    model = loaded(folder, "def f(x):\n    assert (x > 0).all()\n    return {'y': x, 'z': x}\n")
+    failures = (FAILURES, "error")
+    assert (metrics.models, metrics.shown) == ({"demo__words"}, {failures: 0})
+    good, bad = (FakeRequest({"x": FakeTensor("x", floats(x))}, ["y"]) for x in (1, -1))
+    for requests, count in (([good], 0), ([bad], 1), ([good, bad, bad], 3)):
+        model.execute(requests)
+        assert metrics.shown == {failures: count}
+    assert metrics.tellers == {threading.get_ident()}, "only the thread that executes may tell"
 
 
 def test_an_error_names_the_step_and_the_line(folder: Path) -> None:

@@ -68,9 +68,28 @@ def test_a_preferred_size_above_the_maximum_is_refused_at_its_place() -> None:
         config("batching: {max_batch: 8, preferred: [4, 9]}")
 
 
-def test_a_cache_that_would_answer_wrongly_is_refused() -> None:
-    with pytest.raises(InputError, match="free axes"):
-        config("response_cache: true")
+FIXED = Signature((TensorSpec("x", parse_type("fp32[4]")),), SIGNATURE.outputs, max_batch=16)
+TWO_OUTPUTS = Signature(
+    FIXED.inputs, (*FIXED.outputs, TensorSpec("z", parse_type("fp32"))), max_batch=16
+)
+
+
+@pytest.mark.parametrize("backend", [ONNX, PYTHON])
+@pytest.mark.parametrize(
+    ("signature", "why"), [(SIGNATURE, "free axes"), (TWO_OUTPUTS, "several outputs")]
+)
+def test_tritons_cache_is_refused_where_it_would_answer_wrongly(
+    signature: Signature, why: str, backend: Backend
+) -> None:
+    """Its key has neither shapes nor the outputs that were asked for."""
+    with pytest.raises(InputError, match=why) as refused:
+        config("response_cache: true", signature, backend)
+    assert "the client's own cache" in str(refused.value.hint)
+
+
+def test_tritons_cache_is_off_unless_it_is_asked_for() -> None:
+    assert config("response_cache: true", FIXED).response_cache
+    assert not config("", FIXED).response_cache
 
 
 def test_warm_up_needs_sizes_for_free_axes() -> None:

@@ -18,7 +18,13 @@ from mmctl.triton.config import (
     Warmup,
     WarmupInput,
 )
-from mmctl.triton.pbtxt import called_models, parse_config, pin_config, render_config
+from mmctl.triton.pbtxt import (
+    called_models,
+    parse_config,
+    pin_config,
+    render_config,
+    with_setting,
+)
 
 names = st.text("abcXYZ_019", min_size=1, max_size=8)
 sizes = st.lists(st.integers(1, 512), max_size=4).map(tuple)
@@ -121,3 +127,35 @@ def test_pinning_sets_versions_and_loses_no_field() -> None:
 
 def test_the_models_that_an_ensemble_calls_are_listed_once_in_order() -> None:
     assert called_models(FOREIGN, where="t") == ("a", "b")
+
+
+SERVED = """
+name: "tag" backend: "python" max_batch_size: 8
+dynamic_batching { max_queue_delay_microseconds: 500 preferred_batch_size: [4, 8] }
+instance_group [{ kind: KIND_CPU, count: 1 }]
+model_warmup [{ name: "w", batch_size: 8 }]
+parameters { key: "kept" value { string_value: "yes" } }
+"""
+
+
+def test_a_model_is_set_to_be_served_in_another_way_and_stays_what_it_is() -> None:
+    text = with_setting(SERVED, where="x", max_batch=4, instances=3, delay_us=2000)
+    config = parse_config(text, where="x")
+    assert config.max_batch_size == 4
+    assert config.batching is not None
+    assert (config.batching.max_delay_us, config.batching.preferred) == (2000, (4,))
+    assert [group.count for group in config.instances] == [3]
+    assert config.warmups[0].batch_size == 4
+    assert config.parameters == {"kept": "yes"}
+
+
+def test_batches_of_one_are_not_waited_for() -> None:
+    one = parse_config(with_setting(SERVED, where="x", max_batch=1), where="x")
+    assert (one.max_batch_size, one.batching) == (1, None)
+    assert [group.count for group in one.instances] == [1]
+
+
+def test_an_ensemble_only_takes_smaller_batches() -> None:
+    text = 'name: "all" platform: "ensemble" max_batch_size: 8 ensemble_scheduling { step [] }'
+    made = parse_config(with_setting(text, where="x", max_batch=2), where="x")
+    assert (made.max_batch_size, made.batching, made.instances) == (2, None, ())

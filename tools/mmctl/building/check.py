@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mmctl.building.catalog import read_catalog
 from mmctl.building.compiled import find_mistakes, oldest_release
+from mmctl.cache.settings import read_settings
 from mmctl.diagnostics import Finding, Severity, in_order
 from mmctl.errors import InputError, InvalidFiles
 from mmctl.lint.checker import check_repository
@@ -219,12 +220,21 @@ def _pipeline_subject(path: Path, target: Target) -> Subject:
 
 
 def _workspace_subject(workspace: Workspace, target: Target, values: Mapping[str, str]) -> Subject:
-    pipelines = tuple(workspace.pipeline_names())
+    pipelines, found = tuple(workspace.pipeline_names()), _find_in_settings(workspace)
     if not workspace.models.is_dir():
-        return Subject(Repository({}, target), workspace=workspace, pipelines=pipelines)
+        return Subject(Repository({}, target), (), workspace, pipelines, found)
     shown = workspace.shown(workspace.models)
     repository, findings = read_repository(workspace.models, shown, target, values)
-    return Subject(repository, tuple(repository.models), workspace, pipelines, findings)
+    return Subject(repository, tuple(repository.models), workspace, pipelines, (*found, *findings))
+
+
+def _find_in_settings(workspace: Workspace) -> tuple[Finding, ...]:
+    """In what mmctl.yaml says of caches. Without the rest of it there is no workspace at all."""
+    try:
+        read_settings(workspace)
+    except InvalidFiles as error:
+        return error.findings
+    return ()
 
 
 def _checked(subjects: Iterable[Subject]) -> Checked:

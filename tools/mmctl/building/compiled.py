@@ -13,6 +13,7 @@ from mmctl.exporters.merge import made_with
 from mmctl.exporters.packages import package_pin
 from mmctl.files import digest_of
 from mmctl.pipeline import PipelineSource, check_pipeline, order_pipelines, read_pipeline
+from mmctl.pipeline.caching import UNKNOWN_CONTENT, doubt_of
 from mmctl.pipeline.findings import NOT_EXPORTED
 from mmctl.triton.pbtxt import render_config
 from mmctl.triton.releases import Release, parse_release
@@ -99,6 +100,7 @@ def _plan(
     """What can be planned, callees first, and everything that was found."""
     signatures = dict(catalog.signatures)
     locks = dict(catalog.locks)
+    doubts = dict.fromkeys(foreign, UNKNOWN_CONTENT)
     pipelines = set(workspace.pipeline_names())
     findings: list[Finding] = []
     release = oldest_release(workspace)
@@ -106,7 +108,7 @@ def _plan(
     for name in order_pipelines(sources.values(), foreign):
         if any(callee not in signatures for callee in sources[name].called_names() & pipelines):
             continue  # a callee has findings of its own: those come first
-        checked = check_pipeline(sources[name], signatures, catalog.instances)
+        checked = check_pipeline(sources[name], signatures, catalog.instances, doubts)
         findings += checked.findings
         if checked.graph is None:
             continue
@@ -120,6 +122,8 @@ def _plan(
         models = _plan_models(workspace, compiled, locks)
         planned.append(PlannedPipeline(sources[name], compiled, models, warnings))
         signatures[name] = compiled.signature
+        if doubt := doubt_of(compiled.graph, doubts):
+            doubts[name] = doubt
     return tuple(planned), findings
 
 

@@ -7,6 +7,7 @@ with Client("127.0.0.1:8001", cache=cache) as client:
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -25,6 +26,7 @@ from mmctl.cache.lease import Leases
 from mmctl.cache.local import LocalStore
 from mmctl.cache.lookup import Asked, Compute, Given, Lookup
 from mmctl.cache.meaning import MakeMeaning, Meaning
+from mmctl.cache.semantic.levels import FOLDER, Levels
 from mmctl.cache.settings import OFF, CacheSettings, ModelCache, read_settings
 from mmctl.cache.statistics import Snapshot, Statistics, prometheus
 from mmctl.cache.stores.redis import AsyncSharedStore, SharedStore
@@ -43,6 +45,21 @@ SHARED = "shared"
 def audience_of(setting: ModelCache, tenant: str) -> str:
     """Who may get a tenant's exact answers: that is part of their keys."""
     return SHARED if setting.shared else f"tenant {tenant}"
+
+
+def _named(tenant: str) -> str:
+    """Raises InputError for a tenant without a name: it is nobody's, and no default."""
+    if not tenant:
+        raise InputError(
+            "a cache needs a tenant: whose answers it keeps",
+            hint='name it, as in Cache(tenant="shop")',
+        )
+    return tenant
+
+
+def _tell_down(error: StoreDown) -> None:
+    """No request fails for it, so nobody would know."""
+    logging.getLogger(__name__).warning("%s; %s", error, error.hint)
 
 
 class Cache:
@@ -67,25 +84,32 @@ class Cache:
         InputError for a tenant without a name, an address that is none, and a secret that is
         named and not set.
         """
-        if not tenant:
-            raise InputError(
-                "a cache needs a tenant: whose answers it keeps",
-                hint='name it, as in Cache(tenant="shop")',
-            )
         self.settings = settings or CacheSettings()
-        self._tenant = tenant
+        self._tenant = _named(tenant)
         self._secret = secret or self.settings.secret()
-        self._statistics = Statistics()
-        self._make_meaning = meaning
-        self._meanings: dict[str, Meaning | None] = {}
-        self._local = LocalStore(self.settings.max_bytes, clock, self._evicted)
+        self._clock = clock
+        self._given_meaning = meaning
         address = store or self.settings.store
-        self._store = SharedStore(address) if address else None
+        self._store = SharedStore(address, on_down=_tell_down) if address else None
         self._async_store = AsyncSharedStore(self._store) if self._store else None
         self._leases = Leases(self._store) if self._store else None
+        self._begin()
+
+    def _begin(self) -> None:
+        """With nothing: a process that was forked from another may have its locks half taken, and
+        must not count once more what that one has counted. What asks the store knows of forks.
+        """
+        settings, clock = self.settings, self._clock
+        self._pid = os.getpid()
+        self._statistics = Statistics()
+        self._make_meaning = self._given_meaning or Levels(settings.semantic_entries, clock=clock)
+        self._meanings: dict[tuple[str, str], tuple[str, Meaning | None]] = {}
+        self._local = LocalStore(settings.max_bytes, clock, self._evicted)
         self._epochs = Epochs()
         self._seen: dict[str, str] = {}
         self._unproven: dict[str, bool] = {}
+        self._digests: dict[tuple[str, str], str] = {}
+        self._untold: set[str] = set()
         self._cleared: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._name = f"{os.getpid()}-{uuid4().hex[:12]}"
@@ -95,15 +119,17 @@ class Cache:
             self._statistics,
             leases=self._leases,
             secret=self._secret,
-            max_entry_bytes=self.settings.max_entry_bytes,
+            max_entry_bytes=settings.max_entry_bytes,
             meaning_of=self._meaning_of,
             clock=clock,
         )
 
     @classmethod
     def of_workspace(cls, workspace: Workspace, *, tenant: str) -> Self:
-        """As mmctl.yaml says under `cache`."""
-        return cls(tenant=tenant, settings=read_settings(workspace))
+        """As mmctl.yaml says under `cache`, with what `mmctl cache calibrate` has learned."""
+        settings = read_settings(workspace)
+        levels = Levels(settings.semantic_entries, folder=workspace.state / FOLDER)
+        return cls(tenant=tenant, settings=settings, meaning=levels)
 
     def __enter__(self) -> Self:
         return self
@@ -124,17 +150,19 @@ class Cache:
         """The answer and where it comes from; `compute` asks the model. `deadline` is a time of
         the monotonic clock.
 
-        Raises what `compute` raises, and LateError when the deadline passes while another caller
-        computes. An answer whose version is not the identity's is given and not kept.
+        Raises what `compute` raises, LateError when the deadline passes while another caller
+        computes, and InputError for a tenant without a name. An answer whose version is not the
+        identity's is given and not kept.
         """
         began = time.perf_counter()
+        self._notice_fork()
         setting = self.settings.of(identity.model)
         if setting is None or no_store or bypass_reason(request) is not None:
             self._statistics.count(identity.model, "bypass", lookups=1, bypass=1)
             response = yield from compute(request)
             return response, CacheNote("bypass")
         epoch = yield from self._epoch(identity)
-        own = tenant_token(tenant or self._tenant, self._secret)
+        own = tenant_token(_named(self._tenant if tenant is None else tenant), self._secret)
         audience = audience_of(setting, own)
         key = exact_key(audience, identity, request, epoch)
         shares = self._store is not None and self._epochs.fresh(identity.model)
@@ -158,6 +186,7 @@ class Cache:
 
     def statistics(self) -> Snapshot:
         """What this process has counted, by model and level."""
+        self._notice_fork()
         gauges: Snapshot = {
             model: {"exact": {"bytes": float(size)}}
             for model, size in self._local.bytes_by_model().items()
@@ -165,9 +194,9 @@ class Cache:
         for model, unproven in list(self._unproven.items()):
             levels = gauges.setdefault(model, {})
             levels.setdefault("exact", {})["unproven"] = float(unproven)
-        for model, meaning in list(self._meanings.items()):
+        for (model, _), (_, meaning) in list(self._meanings.items()):
             if meaning is not None:
-                gauges.setdefault(model, {})["semantic"] = dict(meaning.gauges())
+                gauges.setdefault(model, {}).setdefault("semantic", {}).update(meaning.gauges())
         return self._statistics.snapshot(gauges)
 
     def prometheus(self) -> str:
@@ -178,6 +207,7 @@ class Cache:
         """Forget the answers of a model, or all, here and for all who share the store; gives how
         many this process held. Raises StoreDown where the store could not be told.
         """
+        self._notice_fork()
         with self._lock:
             self._cleared[model or ""] += 1
         count = self._local.drop(model)
@@ -198,20 +228,36 @@ class Cache:
         if self._store is not None:
             self._store.close()
 
+    def _notice_fork(self) -> None:
+        if self._pid != os.getpid():
+            self._begin()
+
     def _meaning_of(self, asked: Asked) -> Meaning | None:
-        """The semantic level of a model, made when it is first asked for."""
-        semantic, model = asked.setting.semantic, asked.model
-        if self._make_meaning is None or semantic is None or semantic.policy == OFF:
+        """The semantic level of a model, made when it is first asked for. With other content a
+        model is another one: what was learned of it holds no more.
+        """
+        semantic, identity = asked.setting.semantic, asked.identity
+        if semantic is None or semantic.policy == OFF:
             return None
+        place = identity.model, identity.version
         with self._lock:
-            if model not in self._meanings:
-                self._meanings[model] = self._make_meaning(model, semantic)
-            return self._meanings[model]
+            known = self._meanings.get(place)
+            if known is None or known[0] != identity.digest:
+                known = identity.digest, self._make_meaning(identity, semantic)
+                self._meanings[place] = known
+        return known[1]
 
     def _epoch(self, identity: Identity) -> Steps[str]:
         """Part of every key; moves with every deploy and `clear`."""
-        model = identity.model
+        model, version = identity.model, identity.version
         self._unproven[model] = not identity.digest
+        known = self._digests.get((model, version))
+        if known != identity.digest:
+            self._digests[model, version] = identity.digest
+            if known is not None:
+                self._exchanged(model)
+        if model in self._untold:
+            yield from self._tell_exchanged(model)
         if self._store is None:
             return f"{self._cleared['']}.{self._cleared[model]}"
         epoch = yield from self._epochs.of(model)
@@ -219,6 +265,22 @@ class Cache:
             self._seen[model] = epoch
             self._local.drop(model)  # out of reach for good
         return epoch
+
+    def _exchanged(self, model: str) -> None:
+        """A version has other content than before. What it said before anybody saw that lies under
+        the older digest, and must not be found when that comes back.
+        """
+        with self._lock:
+            self._cleared[model] += 1
+        self._local.drop(model)
+        if self._store is not None:
+            self._untold.add(model)
+
+    def _tell_exchanged(self, model: str) -> Steps[None]:
+        with suppress(StoreDown):
+            yield Store(moved([model], time.time()))
+            self._untold.discard(model)
+            self._epochs.forget(model)
 
     def _publish(self) -> Steps[None]:
         self._published = time.monotonic()

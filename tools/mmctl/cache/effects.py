@@ -3,6 +3,8 @@
     found, = yield Store((("GET", name),))      # a list with one reply per command
     yield Pause(0.01)
     done = yield Await(future, 1.5)             # whether the future is done
+    answer = yield Infer(request, 1.5)          # of a model on the client's server
+    told = yield Describe("embed", "", identify=True)   # which one that is
 
 `performers` and `async_performers` are tables by the type of an effect; a driver adds its own rows.
 """
@@ -10,6 +12,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future, wait
@@ -18,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from mmctl.errors import WorldError
+from mmctl.inference import InferRequest
 
 Command: TypeAlias = tuple[str | bytes | int | float, ...]
 """A command of Redis and its arguments."""
@@ -47,10 +51,31 @@ class Pause:
 @dataclass(frozen=True, slots=True)
 class Await:
     """Wait until a future is done, `timeout_s` at most: whether it is. Its result is not touched,
-    and it is never cancelled: others wait for it too.
+    and it is never cancelled: others wait for it too. `thread` brings it: that one must not block.
     """
 
     future: Future[Any]
+    timeout_s: float | None = None
+    thread: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Infer:
+    """Send a request and wait for its answer, an InferResponse. The client does it."""
+
+    request: InferRequest
+    timeout_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    """Ask what a model is; to `identify` it, also which version answers. The client does it: a
+    client.description.Description.
+    """
+
+    model: str
+    version: str
+    identify: bool
     timeout_s: float | None = None
 
 
@@ -71,7 +96,7 @@ def performers(store: Asked | None) -> Mapping[type, Callable[[Any], Any]]:
     return {
         Store: lambda effect: _present(store).run(*effect.commands),
         Pause: lambda effect: time.sleep(effect.seconds),
-        Await: lambda effect: bool(wait([effect.future], effect.timeout_s).done),
+        Await: _waited,
     }
 
 
@@ -82,6 +107,12 @@ def async_performers(store: AsyncAsked | None) -> Mapping[type, Callable[[Any], 
         Pause: lambda effect: asyncio.sleep(effect.seconds),
         Await: lambda effect: _is_done(effect.future, effect.timeout_s),
     }
+
+
+def _waited(effect: Await) -> bool:
+    if effect.thread == threading.get_ident():
+        return effect.future.done()  # a task of this thread's event loop is to do it
+    return bool(wait([effect.future], effect.timeout_s).done)
 
 
 async def _is_done(future: Future[Any], timeout_s: float | None) -> bool:

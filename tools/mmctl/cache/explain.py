@@ -14,11 +14,11 @@ from mmctl.cache.effects import Store, StoreDown
 from mmctl.cache.envelope import unseal
 from mmctl.cache.epochs import UNKNOWN, Epochs
 from mmctl.cache.keys import (
-    UNSHAPING_HEADERS,
     UNSHAPING_PARAMETERS,
     Identity,
     bypass_reason,
     exact_key,
+    is_shaping,
     normalised_key,
     partition_key,
     tenant_token,
@@ -110,7 +110,7 @@ def explained(
         headers={
             name.lower(): _value(value)
             for name, value in sorted(request.headers.items())
-            if name.lower() not in UNSHAPING_HEADERS
+            if is_shaping(name)
         },
         bypass=reason,
         key=key.hex(),

@@ -6,6 +6,8 @@ The first is the leader, the others wait for its answer. What comes of a leader 
 - Its error says that the request is wrong: it is everybody's error.
 - Any other error: one more tries, once. When that fails too, its error is everybody's: a model
   that is down is not asked by all of them in turn.
+
+A thread whose event loop is to bring the answer cannot wait for it: it computes for itself.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 from mmctl.cache.effects import Await
@@ -46,24 +49,29 @@ class Flights:
         *,
         deadline: float | None = None,
         is_final: Callable[[Exception], bool] = is_final,
+        alone: Callable[[], Steps[T]] | None = None,
     ) -> Steps[tuple[T, bool]]:
         """The answer, and whether another caller has computed it.
 
-        `deadline`, a time of the clock, is this caller's own. Raises LateError when it passes
-        while another computes, and what `compute` raises.
+        `deadline`, a time of the clock, is this caller's own. `alone` computes for a caller that
+        nobody may wait for, and that may wait for nobody; without it that is `compute`. Raises
+        LateError when the deadline passes while another computes, and what `compute` raises.
         """
         tries = 1
         while True:
             flight, landed = self._join(key, tries)
             if landed is None:
                 return (yield from self._lead(key, flight, compute, is_final)), False
-            if not (yield Await(landed, remaining(deadline, self._clock()))):
-                raise late()
+            left_s = remaining(deadline, self._clock())
+            if not (yield Await(landed, left_s, flight.thread)):
+                if remaining(deadline, self._clock()) == 0:
+                    raise late()
+                return (yield from (alone or compute)()), False
             match landed.result():
                 case _Answer(value):
                     return value, True
                 case _Failed(error):
-                    raise error
+                    raise _own(error)
                 case _Left(tries):
                     pass
 
@@ -119,6 +127,15 @@ def remaining(deadline: float | None, now: float) -> float | None:
     return None if deadline is None else max(deadline - now, 0.0)
 
 
+def _own(error: Exception) -> Exception:
+    """A copy: in one that all raise, each would leave its frames and what is in them."""
+    try:
+        own = copy(error)
+    except Exception:  # noqa: BLE001 - whatever it is, it need not be one that can be copied
+        return error
+    return own if type(own) is type(error) else error
+
+
 def late() -> LateError:
     return LateError(
         "no answer in time: the same request of another caller is still under way",
@@ -151,3 +168,5 @@ class _Flight:
     tries: int
     landed: Future[_Outcome] | None = None
     """Made when somebody waits: most flights land alone."""
+    thread: int = field(default_factory=threading.get_ident)
+    """Where its leader is."""

@@ -41,6 +41,16 @@ UNSHAPING_HEADERS = frozenset(
 )
 """All other headers are in the key: Triton can hand them to a model as parameters."""
 
+ACCESS_HEADERS = "triton-grpc-protocol-"
+"""So begin those that let somebody steer Triton: no model gets them."""
+
+
+def is_shaping(header: str) -> bool:
+    """Whether a header can change an answer, and is in the key."""
+    name = header.lower()
+    return name not in UNSHAPING_HEADERS and not name.startswith(ACCESS_HEADERS)
+
+
 _SAMPLING = ("temperature", "do_sample")
 _SEEDS = ("seed", "random_seed")
 _LENGTH = struct.Struct("<Q")
@@ -227,9 +237,7 @@ def _rest(request: InferRequest) -> bytes:
         if name not in UNSHAPING_PARAMETERS
     )
     headers = sorted(
-        (name.lower(), value)
-        for name, value in request.headers.items()
-        if name.lower() not in UNSHAPING_HEADERS
+        (name.lower(), value) for name, value in request.headers.items() if is_shaping(name)
     )
     return b"".join(
         _LENGTH.pack(len(rows))

@@ -165,6 +165,7 @@ class Lookup:
             lambda: self._lead(asked, compute, old),
             deadline=asked.deadline,
             is_final=is_final,
+            alone=lambda: self._beyond(asked, compute),
         )
         if coalesced:
             self._statistics.count(asked.model, "exact", lookups=1)
@@ -251,21 +252,27 @@ class Lookup:
         meaning, model, name = self._meaning_of(asked), asked.model, semantic.input
         if meaning is None or (text := one_text(asked.request, name)) is None:
             return None
-        if not meaning.pays(self._statistics.mean_ms(model, "none", "compute")):
+        if not meaning.pays(*self._semantic_times(model)):
             return None
         began = time.perf_counter()
         try:
-            vector = yield from meaning.embed(text)
+            embedded = yield from meaning.embed(text)
         except MmctlError:
             return None
         self._statistics.took(model, "semantic", "embed", _ms_since(began))
         partition = partition_key(
-            asked.tenant, asked.identity, asked.request, name, meaning.embedder, asked.epoch
+            asked.tenant, asked.identity, asked.request, name, embedded.embedder, asked.epoch
         )
         began = time.perf_counter()
-        verdict = meaning.look(partition, text, vector)
+        verdict = meaning.look(partition, text, embedded.vector)
         self._statistics.took(model, "semantic", "search", _ms_since(began))
-        return _Alike(meaning, partition, text, vector, verdict)
+        return _Alike(meaning, partition, text, embedded.vector, verdict)
+
+    def _semantic_times(self, model: str) -> tuple[float, float]:
+        """Of the model, and of embedding and search; in ms."""
+        mean_ms = self._statistics.mean_ms
+        cost_ms = mean_ms(model, "semantic", "embed") + mean_ms(model, "semantic", "search")
+        return mean_ms(model, "none", "compute"), cost_ms
 
     def _accepted(self, asked: Asked, alike: _Alike) -> Found | None:
         verdict, entry = alike.verdict, alike.verdict.entry

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from mmctl.cache.envelope import Entry, Vector
+from mmctl.cache.keys import Identity
 from mmctl.cache.settings import Semantic
 from mmctl.effects import Steps
 from mmctl.inference import InferRequest
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Embedded:
+    """`vector` is float32 [D] and of length 1. `embedder` is the digest of what made it: part of
+    every partition.
+    """
+
+    vector: Vector
+    embedder: str
 
 
 class Verdict(Protocol):
@@ -40,14 +52,12 @@ class Meaning(Protocol):
     but what `embed` yields.
     """
 
-    @property
-    def embedder(self) -> str:
-        """The digest of what embeds: part of every partition."""
+    def pays(self, model_ms: float, cost_ms: float) -> bool:
+        """Whether it saves more than it costs, where the model takes `model_ms` and embedding and
+        search `cost_ms`. Asked once before each lookup.
+        """
 
-    def pays(self, model_ms: float) -> bool:
-        """Whether it saves more than it costs with a model that takes so long."""
-
-    def embed(self, text: str) -> Steps[Vector]: ...
+    def embed(self, text: str) -> Steps[Embedded]: ...
 
     def look(self, partition: bytes, text: str, vector: Vector) -> Verdict: ...
 
@@ -62,8 +72,8 @@ class Meaning(Protocol):
         """What statistics show of it, by the names of statistics.GAUGES."""
 
 
-MakeMeaning = Callable[[str, Semantic], Meaning | None]
-"""Of a model and what is set for it; None where it has no semantic level."""
+MakeMeaning = Callable[[Identity, Semantic], Meaning | None]
+"""Of a deployed model and what is set for it; None where it has no semantic level."""
 
 
 def one_text(request: InferRequest, name: str) -> str | None:

@@ -13,13 +13,12 @@ cache:
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
-from mmctl.documents import Entry, Flag, load_entry, read_document
+from mmctl.documents import Entry, Flag, Size, load_entry, read_document
 from mmctl.errors import InputError
 from mmctl.triton.repository import NEXT
 from mmctl.workspace import FILE, Workspace
@@ -27,19 +26,6 @@ from mmctl.workspace import FILE, Workspace
 OFF = "off"
 MIB = 1024 * 1024
 
-_UNITS = {"": 1, "KiB": 1024, "MiB": MIB, "GiB": 1024 * MIB}
-_SIZE = re.compile(r"([0-9]+) ?(KiB|MiB|GiB|)")
-
-
-def _size(value: object) -> object:
-    if isinstance(value, str):
-        if (found := _SIZE.fullmatch(value)) is None:
-            raise ValueError("write a number of bytes, or KiB, MiB, GiB: 256MiB")
-        return int(found[1]) * _UNITS[found[2]]
-    return value
-
-
-Size = Annotated[int, BeforeValidator(_size), Field(ge=1)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 
@@ -91,7 +77,12 @@ class Semantic(Entry):
     `output` is named, which is where an answer is text.
     """
     ttl_s: Seconds = 1800.0
-    entries: Annotated[int, Field(ge=1)] = 10_000
+    embedder: str = "embed"
+    """The model on the same server that turns a text into a vector."""
+    within: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    """Answers are the same where no number of `output` differs by more. Without it scores are the
+    same when the same one is the largest, and all else when it is equal.
+    """
 
     @model_validator(mode="after")
     def _verified_names_an_output(self) -> Semantic:
@@ -140,6 +131,8 @@ class CacheSettings(Entry):
     """Of the answers that a process keeps."""
     max_entry_bytes: Size = 8 * MIB
     """A larger answer is not kept."""
+    semantic_entries: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
+    """Texts that a process keeps for the semantic levels of all its models."""
     models: dict[str, ModelSetting] = Field(default_factory=dict)
     others: ModelSetting = ModelCache()
     """For models that are not named."""

@@ -76,7 +76,7 @@ class Statistics:
         """A request that the model had to answer, in `ms`, after a lookup of `added_ms`."""
         with self._lock:
             self._add(model, "exact", {"lookups": 1, "added_ms": added_ms})
-            self._add(model, "none", {"filled" if kept else "refused": 1})
+            self._add(model, "none", {"lookups": 1, "filled" if kept else "refused": 1})
             self._remember((model, "none", "compute"), ms)
 
     def _add(self, model: str, level: str, more: Mapping[str, float]) -> None:

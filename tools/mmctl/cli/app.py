@@ -30,6 +30,7 @@ from mmctl.cli.export import export, fetch
 from mmctl.cli.infer import infer
 from mmctl.cli.init import init
 from mmctl.cli.trace import trace
+from mmctl.cli.tune import tune
 from mmctl.errors import MmctlError, WorldError
 
 app = typer.Typer(
@@ -74,6 +75,7 @@ app.command()(compare)
 app.command()(drill)
 app.command()(bench)
 app.command()(trace)
+app.command()(tune)
 app.command()(infer)
 app.command()(engine)
 app.command()(export)

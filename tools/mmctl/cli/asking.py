@@ -55,9 +55,15 @@ class Asking:
 
 @contextmanager
 def asking(
-    pipeline: str, inputs: list[str] | None, sample: str | None, target: str | None
+    pipeline: str,
+    inputs: list[str] | None,
+    sample: str | None,
+    target: str | None,
+    *,
+    splits: bool = False,
 ) -> Iterator[Asking]:
-    """The server that is meant, found or started for this command, and the request to it.
+    """The server that is meant, found or started for this command, and the request to it. More rows
+    than the model takes are for a caller that `splits` them.
 
     Raises InputError for what does not fit, with the place in it.
     """
@@ -70,13 +76,13 @@ def asking(
     given = _given(inputs or [])
     sampled = None if sample is None else _sampled(pipeline, sample)
     with (
-        _connection(target, pipeline) as connection,
+        connection_to(target, pipeline) as connection,
         Client(connection.urls, headers=connection.headers, tls=connection.tls) as client,
     ):
         signature = _declared(client.signature(pipeline), pipeline)
         sources = _parsed(given, signature) if sampled is None else sampled
         values = {name: read_source(source, f"`-i {name}`") for name, source in sources.items()}
-        arrays = arrays_for(pipeline, values, signature)
+        arrays = arrays_for(pipeline, values, signature, splits=splits)
         yield Asking(connection, client, signature, sources, arrays)
 
 
@@ -110,7 +116,7 @@ def _sampled(pipeline: str, sample: str) -> dict[str, Source]:
 
 
 @contextmanager
-def _connection(target: str | None, pipeline: str) -> Iterator[Connection]:
+def connection_to(target: str | None, pipeline: str) -> Iterator[Connection]:
     """An address needs no workspace; any other target is found or started there."""
     from mmctl.serving.session import Connection, connect
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mmctl.cli import context
-from mmctl.cli.asking import Inputs, Sample, TargetOption, asking
+from mmctl.cli.asking import Inputs, Sample, TargetOption, asking, connection_to
 from mmctl.cli.render import aligned, as_json
 from mmctl.diagnostics import nearest
-from mmctl.errors import InputError
+from mmctl.errors import InputError, Refused
 
 if TYPE_CHECKING:
     from mmctl.cache.counters import Report
@@ -138,7 +139,7 @@ def explain(
         steps = explained(
             settings,
             identity,
-            InferRequest(model, asked.arrays),
+            InferRequest(model, asked.arrays, headers=at.headers),
             tenant=whose,
             now=time.time(),
             secret=settings.secret(),
@@ -148,6 +149,71 @@ def explain(
         print(as_json(asdict(found)))
     else:
         print("\n".join(render_explanation(found, shared.shown if shared else None)))
+
+
+@app.command()
+def calibrate(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Set to `verified`.")],
+    texts: Annotated[
+        Path, typer.Argument(metavar="FILE.jsonl", help='Texts as they are asked: {"text": ...}.')
+    ],
+    *,
+    target: TargetOption = None,
+    json: Json = False,
+) -> None:
+    """Learn from texts and the model's answers when an answer may be given again; prove it.
+
+    Caches of this workspace begin with what was proved. Exit 1 when nothing was.
+    """
+    from mmctl.cache.envelope import Entry, Vector, kept
+    from mmctl.cache.semantic.calibrate import ENOUGH, calibrated, read_texts
+    from mmctl.cache.semantic.embedders import unit
+    from mmctl.cache.semantic.levels import FOLDER, save
+    from mmctl.cache.settings import VerifiedPolicy
+    from mmctl.client import Client
+    from mmctl.client.replicas import open_server
+
+    setting = _settings().of(model)
+    semantic = setting.semantic if setting else None
+    if semantic is None or not isinstance(semantic.policy, VerifiedPolicy):
+        raise InputError(
+            f"`{model}` has nothing to calibrate",
+            hint="set `semantic: {input: ..., output: ..., policy: {verified: {max_error: 0.02}}}` "
+            "for it under `cache.models` of mmctl.yaml",
+        )
+    asked = read_texts(texts)
+    with (
+        connection_to(target, model) as at,
+        closing(open_server(at.urls, at.headers, at.tls)) as server,
+        Client(at.urls, headers=at.headers, tls=at.tls) as client,
+    ):
+        identity = server.describe(model, identify=True).identity
+
+        def embed(text: str) -> Vector:
+            found = client.infer(semantic.embedder, {"text": [text]}).outputs["embedding"]
+            return unit(found.astype("f4").reshape(-1))
+
+        def answer(text: str) -> Entry:
+            response = client.infer(model, {semantic.input: [text]})
+            return kept(response, created=time.time(), ttl_s=semantic.ttl_s)
+
+        trust = calibrated(semantic, asked, embed, answer)
+    found = trust.calibration
+    if found is None:
+        raise Refused(
+            f"{len(asked)} texts do not prove that at most {100 * trust.max_error:g} % of the "
+            f"answers of `{model}` would be wrong",
+            hint="give more texts" if len(asked) < ENOUGH else "promise less with `max_error`",
+        )
+    path = save(context.workspace().state / FOLDER, identity, trust)
+    if json:
+        print(as_json({"file": str(path), "texts": len(asked), **found.saved()}))
+    else:
+        print(
+            f"`{model}`: of {found.count} texts that proved it {found.errors} would have had a "
+            f"wrong answer, at most {100 * found.error_upper:.2f} % (95 % confidence); "
+            f"{100 * found.coverage:.0f} % of the texts with a neighbour would be answered"
+        )
 
 
 def render_counts(counted: Snapshot, reports: Sequence[Report], now: float) -> list[str]:

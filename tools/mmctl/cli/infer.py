@@ -36,7 +36,7 @@ def infer(
     from mmctl.client.answers import answer_values, render_answer
     from mmctl.client.show import SHOWN, Call
 
-    with asking(pipeline, inputs, sample, target) as asked:
+    with asking(pipeline, inputs, sample, target, splits=show is None) as asked:
         connection, signature = asked.connection, asked.signature
         if show is not None:
             http = connection.http or _http_beside(connection.grpc)

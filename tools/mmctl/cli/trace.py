@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from difflib import unified_diff
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,11 +12,14 @@ import typer
 from mmctl.cli import context
 from mmctl.cli.asking import TargetOption
 from mmctl.cli.bench import samples_of
-from mmctl.cli.render import aligned, as_json
+from mmctl.cli.render import SCHEMA, aligned, as_json
+from mmctl.cli.report import HtmlOption, refuse_unreportable, write_report
 from mmctl.errors import InputError
 
 if TYPE_CHECKING:
+    from mmctl.client.samples import Sample
     from mmctl.loadtest.advice import Advice
+    from mmctl.trace.critical_path import Edges
     from mmctl.trace.spans import Span
     from mmctl.trace.summary import NodeRow, Summary
     from mmctl.workspace import Workspace
@@ -46,9 +50,46 @@ def trace(
         typer.Option("--apply", help="Write pipeline.yaml without the needless dependencies."),
     ] = False,
     target: TargetOption = None,
+    html: HtmlOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Trace requests through a pipeline: its critical path, and what speed would bring where."""
+    workspace = context.workspace()
+    samples = samples_of(workspace, pipeline, None)
+    refuse_unreportable(html)
+    target = target or workspace.defaults.target
+    found = trace_samples(workspace, pipeline, target, samples, requests, listen, forward)
+    if html is not None:
+        write_report(html, None, {"schema": SCHEMA, **found.told})
+    if json:
+        print(as_json(found.told))
+    else:
+        print("\n".join(_render(pipeline, target, found.summary)))
+        if found.advice is not None:
+            print("\n" + "\n".join(_render_advice(found.advice, found.summary)))
+    if apply:
+        _apply(workspace, pipeline, found.advice)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """`told` is all of it, as JSON has it."""
+
+    summary: Summary
+    advice: Advice | None
+    told: Mapping[str, Any]
+
+
+def trace_samples(
+    workspace: Workspace,
+    pipeline: str,
+    target: str,
+    samples: Sequence[Sample],
+    requests: int,
+    listen: str | None = None,
+    forward: str | None = None,
+) -> Found:
+    """Trace that many requests. Raises InputError where nobody knows where traces go."""
     from mmctl.client.requests import request_for
     from mmctl.client.samples import naming
     from mmctl.client.transport import GrpcTransport
@@ -58,9 +99,6 @@ def trace(
     from mmctl.serving.session import connect
     from mmctl.trace.summary import summarise
 
-    workspace = context.workspace()
-    samples = samples_of(workspace, pipeline, None)
-    target = target or workspace.defaults.target
     with connect(workspace, target, [pipeline], context.say) as connection:
         address = listen or connection.otlp
         if address is None:
@@ -87,14 +125,8 @@ def trace(
                 context.say(f"note: {collector.not_forwarded} exports could not be passed on")
     summary = summarise(traced.roots, traced.edges)
     advice = advise(workspace, pipeline, traced.roots, traced.edges)
-    if json:
-        print(as_json({**_told(pipeline, target, summary), **_told_advice(advice)}))
-    else:
-        print("\n".join(_render(pipeline, target, summary)))
-        if advice is not None:
-            print("\n" + "\n".join(_render_advice(advice, summary)))
-    if apply:
-        _apply(workspace, pipeline, advice)
+    told = {**_told(pipeline, target, summary, traced.edges), **_told_advice(advice)}
+    return Found(summary, advice, told)
 
 
 def _render(pipeline: str, target: str, summary: Summary) -> list[str]:
@@ -193,7 +225,7 @@ def _told_advice(advice: Advice | None) -> dict[str, Any]:
     }
 
 
-def _told(pipeline: str, target: str, summary: Summary) -> dict[str, Any]:
+def _told(pipeline: str, target: str, summary: Summary, edges: Edges) -> dict[str, Any]:
     return {
         "kind": "trace",
         "pipeline": pipeline,
@@ -214,6 +246,10 @@ def _told(pipeline: str, target: str, summary: Summary) -> dict[str, Any]:
             }
             for row in summary.rows
         ],
+        "edges": {
+            caller: {model: sorted(waited) for model, waited in waits.items()}
+            for caller, waits in edges.items()
+        },
         "waterfalls": {"median": waterfall(summary.median), "p99": waterfall(summary.p99)},
     }
 

@@ -39,7 +39,7 @@ class AsyncClient:
         server: AsyncServer | None = None,
     ) -> None:
         self._server = open_async_server(url, headers, tls, retries) if server is None else server
-        self._core = Core(cache)
+        self._core = Core(cache, headers=headers)
         self._tasks = Tasks(self._server, cache)
 
     async def __aenter__(self) -> Self:

@@ -44,7 +44,7 @@ class Client:
         server: Server | None = None,
     ) -> None:
         self._server = open_server(url, headers, tls, retries) if server is None else server
-        self._core = Core(cache)
+        self._core = Core(cache, headers=headers)
         self._threads = Threads(self._server, cache)
 
     def __enter__(self) -> Self:

@@ -70,10 +70,15 @@ class Core:
     """What a client knows of its server, and its decisions. Threads and tasks may share it."""
 
     def __init__(
-        self, cache: Cache | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        cache: Cache | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
+        """`headers` are those that go with every request by themselves."""
         self.canaries = Canaries(clock)
         self._cache = cache
+        self._headers = headers or {}
         self._clock = clock
         self._known: dict[tuple[str, str], tuple[Description, float]] = {}
         self._due: dict[tuple[str, str], float] = {}
@@ -233,11 +238,19 @@ class Core:
     ) -> Steps[tuple[InferResponse, CacheNote]]:
         if self._cache is None:
             return (yield from self._computed(call, request, told, until)), NOT_CACHED
+        known = request
+        if self._headers:  # a model may be handed them too
+            known = replace(request, headers={**self._headers, **request.headers})
+
+        def compute(asked: InferRequest) -> Steps[InferResponse]:
+            own = replace(asked, headers=request.headers) if self._headers else asked
+            return self._computed(call, own, told, until)
+
         return (
             yield from self._cache.steps(
                 told.identity,
-                request,
-                lambda asked: self._computed(call, asked, told, until),
+                known,
+                compute,
                 tenant=call.tenant,
                 no_store=call.no_store,
                 deadline=until.deadline,

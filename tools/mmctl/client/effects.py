@@ -16,26 +16,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from mmctl.cache.effects import Describe, Infer
 from mmctl.effects import Steps
 from mmctl.inference import InferRequest
 
-
-@dataclass(frozen=True, slots=True)
-class Infer:
-    """Send a request and wait for its answer."""
-
-    request: InferRequest
-    timeout_s: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Describe:
-    """Ask what a model is; to `identify` it, also which version answers."""
-
-    model: str
-    version: str
-    identify: bool
-    timeout_s: float | None = None
+__all__ = ["Describe", "Gather", "Infer", "Mirror", "Next", "Open", "Seek"]
 
 
 @dataclass(frozen=True, slots=True)

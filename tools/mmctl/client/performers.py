@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -73,10 +73,12 @@ class Threads:
 
     def _mirrored(self, effect: Mirror) -> None:
         for request in effect.requests:
-            if self._mirrored_now < MIRRORED_AT_ONCE:
+            with self._lock:
+                if self._mirrored_now >= MIRRORED_AT_ONCE:
+                    return
                 self._mirrored_now += 1
-                with suppress(RuntimeError):  # the client was closed meanwhile
-                    self._pool("mirror", AT_ONCE).submit(self._copy, request, effect.timeout_s)
+            with suppress(RuntimeError):  # the client was closed meanwhile
+                self._pool("mirror", AT_ONCE).submit(self._copy, request, effect.timeout_s)
 
     def _copy(self, request: InferRequest, timeout_s: float | None) -> None:
         try:
@@ -151,5 +153,5 @@ class Tasks:
         with suppress(Exception):  # nobody waits for it
             await self._server.infer(request, timeout_s or MIRROR_S)
 
-    async def _opened(self, effect: Open) -> AsyncIterator[InferResponse]:
+    async def _opened(self, effect: Open) -> AsyncGenerator[InferResponse, None]:
         return self._server.stream(effect.request, effect.timeout_s)

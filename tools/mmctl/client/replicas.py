@@ -7,7 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from typing import Any, Generic, Self, TypeVar
 
@@ -275,20 +282,23 @@ class AsyncReplicas:
 
     async def stream(
         self, request: InferRequest, timeout_s: float | None = None
-    ) -> AsyncIterator[InferResponse]:
+    ) -> AsyncGenerator[InferResponse, None]:
         async def ask(
             server: AsyncServer, left_s: float | None
-        ) -> _Opened[AsyncIterator[InferResponse]]:
+        ) -> _Opened[AsyncGenerator[InferResponse, None]]:
             answers = server.stream(request, left_s)
             first = await anext(answers, None)
             return _Opened(self._servers.index(server), first, answers)
 
         opened = await self._drive(_steps_for(self._rules, request, timeout_s), ask)
         with self._rules.roster.busy(opened.number):
-            if opened.first is not None:
-                yield opened.first
-                async for answer in opened.rest:
-                    yield answer
+            try:
+                if opened.first is not None:
+                    yield opened.first
+                    async for answer in opened.rest:
+                        yield answer
+            finally:
+                await opened.rest.aclose()  # `async for` leaves it open when its reader goes
 
     async def describe(
         self,

@@ -12,7 +12,7 @@ class ModelStatistics:
     """Of one version since it was loaded. Times are the sum over its requests, in ns.
 
     `rows` has all rows of all requests, `executions` how often an instance worked; `batches` how
-    often on so many rows. Ensembles have no executions.
+    often on so many rows, `batch_ns` the sum of what that took. Ensembles have no executions.
     """
 
     model: str
@@ -28,6 +28,7 @@ class ModelStatistics:
     output_ns: int = 0
     cache_hits: int = 0
     batches: Mapping[int, int] = field(default_factory=dict)
+    batch_ns: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def mean_batch(self) -> float | None:
@@ -60,6 +61,10 @@ def _of(model: Any) -> ModelStatistics:
         output_ns=counts.compute_output.ns,
         cache_hits=counts.cache_hit.count,
         batches={b.batch_size: b.compute_infer.count for b in model.batch_stats},
+        batch_ns={
+            b.batch_size: b.compute_input.ns + b.compute_infer.ns + b.compute_output.ns
+            for b in model.batch_stats
+        },
     )
 
 
@@ -92,4 +97,5 @@ def _since(now: ModelStatistics, then: ModelStatistics) -> ModelStatistics:
     more = {size: count - then.batches.get(size, 0) for size, count in now.batches.items()}
     counted = {name: getattr(now, name) - getattr(then, name) for name in _COUNTERS}
     batches = {size: count for size, count in sorted(more.items()) if count > 0}
-    return replace(now, batches=batches, **counted)
+    batch_ns = {size: now.batch_ns.get(size, 0) - then.batch_ns.get(size, 0) for size in batches}
+    return replace(now, batches=batches, batch_ns=batch_ns, **counted)

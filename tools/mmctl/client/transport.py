@@ -6,7 +6,7 @@ The only module that knows tritonclient, which costs 0.2 s to import: when the f
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Protocol, Self
 
@@ -69,7 +69,7 @@ class AsyncTransport(Protocol):
 
     def stream(
         self, request: InferRequest, timeout_s: float | None = None
-    ) -> AsyncIterator[InferResponse]: ...
+    ) -> AsyncGenerator[InferResponse, None]: ...
 
 
 class Catalog(Protocol):
@@ -317,7 +317,7 @@ class AsyncGrpcTransport:
 
     async def stream(
         self, request: InferRequest, timeout_s: float | None = None
-    ) -> AsyncIterator[InferResponse]:
+    ) -> AsyncGenerator[InferResponse, None]:
         """As GrpcTransport.stream."""
         import grpc
 

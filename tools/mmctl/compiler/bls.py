@@ -23,8 +23,8 @@ from mmctl.triton.repository import CONFIG, GeneratedModel, file_digests
 SCHEMA = 1
 RUNNER = "bls_model"
 PARTS = (
-    "bls_calls", "bls_conditions", "bls_parts", "bls_plan", "bls_rows", "bls_run", "bls_story",
-    "bls_threads", "bls_values", "bls_work", "item_lists",
+    "bls_cache", "bls_calls", "bls_conditions", "bls_parts", "bls_plan", "bls_rows", "bls_run",
+    "bls_story", "bls_threads", "bls_values", "bls_work", "model_counters", "item_lists",
 )  # fmt: skip
 PROVENANCE = TensorSpec("provenance", TensorType(DType.STRING))
 
@@ -33,6 +33,8 @@ CALLS_AT_ONCE = 32
 BLS in each instance, 32 unless it is told otherwise.
 """
 MOST_IN_FLIGHT, LEAST_IN_FLIGHT = 8, 2
+CACHE_BYTES = 64 * 1024**2
+"""Of answers that an instance of a pipeline keeps for nodes with `cache`."""
 
 
 def to_bls(graph: Graph, origin: str, release: Release) -> tuple[GeneratedModel, ...]:
@@ -89,7 +91,12 @@ def _pipeline_model(
 def _plan(graph: Graph, steps: Mapping[str, GeneratedModel], release: Release) -> dict[str, Any]:
     """plan.json without its pins, as bls_plan.py reads it."""
     rules = graph.rules
-    settings = {"deadline_ms": rules.deadline_ms, "max_pending": rules.max_pending}
+    is_cached = any(node.policy.cache is not None for node in graph.nodes)
+    settings = {
+        "deadline_ms": rules.deadline_ms,
+        "max_pending": rules.max_pending,
+        "cache_bytes": (rules.cache_bytes or CACHE_BYTES) if is_cached else None,
+    }
     return {
         "schema": SCHEMA,
         "batched": graph.max_batch > 0,
@@ -161,6 +168,7 @@ def _policy(policy: Policy) -> dict[str, Any]:
         "on_error": True if policy.on_error is not None else None,
         "required": None if policy.required else False,
         "hedge_ms": policy.hedge_ms,
+        "cache_s": policy.cache,
         "when": policy.when.tree if policy.when else None,
         "foreach": True if policy.foreach else None,
         "after": list(policy.after) or None,

@@ -18,7 +18,7 @@ from mmctl.triton.repository import GeneratedModel, Resource, file_digests
 
 SCHEMA = 2
 RUNNER = "step_model"
-BESIDE = ("item_lists", "step_reads", "step_tensors")
+BESIDE = ("item_lists", "model_counters", "step_reads", "step_tensors")
 """Modules that the runner imports."""
 COPY = StepCall("ready_copy", "make", options={})
 PACKED = TensorType(DType.BYTES)

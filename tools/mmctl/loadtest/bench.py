@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from mmctl.client.prepared import Prepared
-from mmctl.client.requests import request_for
+from mmctl.client.requests import readable, request_for
 from mmctl.client.samples import Sample, compare, naming
-from mmctl.client.statistics import between
+from mmctl.client.statistics import ModelStatistics, between
 from mmctl.client.tls import Tls
 from mmctl.client.transport import GrpcTransport, open_channel
-from mmctl.errors import WorldError
+from mmctl.errors import MmctlError, WorldError
 from mmctl.inference import InferRequest
 from mmctl.loadtest.engine import GoneError, Load, Send, Watch, keep_asking, send_on_time
+from mmctl.loadtest.gpu import watching
 from mmctl.loadtest.machine import cpu_seconds
+from mmctl.loadtest.perf_analyzer import Program, Target, offer
+from mmctl.loadtest.quality import grade
 from mmctl.loadtest.record import Recorder
 from mmctl.loadtest.result import Level, Measured
 from mmctl.loadtest.schedule import Arrivals, ClosedLoop, Profile, send_times
@@ -26,24 +29,31 @@ from mmctl.tensors import Signature
 
 WARM_REQUESTS = 8
 """Sent before and not counted, one at a time: first requests allocate, connect, load."""
+INTERRUPTED = "interrupted"
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The Triton that is to be loaded; `pid` where it runs on this machine and is known."""
+    """The Triton that is to be loaded; `pid` where it runs on this machine and is known, `metrics`
+    (host:port) where it has some.
+    """
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict)
     tls: Tls | None = None
     pid: int | None = None
+    metrics: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is sent, in turn, and what the answers should be; "expect" may be empty."""
+    """What is sent, in turn, and what the answers should be; "expect" may be empty. `batched`: the
+    arrays have a batch axis.
+    """
 
     requests: Sequence[InferRequest]
     expect: Sequence[Mapping[str, object]]
+    batched: bool = True
 
 
 def asked_of(model: str, samples: Sequence[Sample], signature: Signature) -> Asked:
@@ -52,7 +62,8 @@ def asked_of(model: str, samples: Sequence[Sample], signature: Signature) -> Ask
     for sample in samples:
         with naming(sample):
             requests.append(request_for(model, sample.inputs, signature))
-    return Asked(requests, [sample.expect for sample in samples])
+    expect = [sample.expect for sample in samples]
+    return Asked(requests, expect, batched=bool(signature.max_batch))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,30 +90,78 @@ class Progress:
 
 
 def measure(
-    server: Server, asked: Asked, plan: Plan, about: Mapping[str, Any], progress: Progress
+    server: Server,
+    asked: Asked,
+    plan: Plan,
+    about: Mapping[str, Any],
+    progress: Progress,
+    program: Program | None = None,
 ) -> Measured:
-    """Offer the load. What was measured until the server was gone, or Ctrl-C came, is kept:
-    `partial` says so. Raises WorldError when the server is not there from the start.
+    """Offer the load, by our own engine or by a perf_analyzer. What was measured until the server
+    was gone, or Ctrl-C came, is kept: `partial` says so. Raises WorldError when the server is not
+    there from the start.
     """
     measured = Measured(about=about)
-    with GrpcTransport(server.url, server.headers, server.tls) as transport:
-        before = transport.statistics()
-        cpu = _Cpu(server.pid)
+    with (
+        GrpcTransport(server.url, server.headers, server.tls) as transport,
+        watching(server.metrics) as gpus,
+    ):
+        counted = _Counted(transport, server.pid)
 
         def begin() -> None:
-            nonlocal before, cpu
-            before, cpu = transport.statistics(), _Cpu(server.pid)
+            nonlocal counted
+            counted = _Counted(transport, server.pid)
 
         try:
-            asyncio.run(_measure(server, asked, plan, measured, progress, begin))
+            if program is None:
+                asyncio.run(_measure(server, asked, plan, measured, progress, begin))
+            else:
+                _measure_with(program, asked, plan, measured, transport, begin)
         except GoneError as error:
             measured.partial = str(error)
         except KeyboardInterrupt:
-            measured.partial = "interrupted"
-        measured.cpu = cpu.used()
-        with suppress(WorldError):
-            measured.nodes = between(before, transport.statistics())
+            measured.partial = INTERRUPTED
+        measured.cpu, measured.nodes = counted.cpu.used(), counted.nodes()
+    measured.gpu = gpus.told()
     return measured
+
+
+def _measure_with(
+    program: Program,
+    asked: Asked,
+    plan: Plan,
+    measured: Measured,
+    transport: GrpcTransport,
+    begin: Callable[[], None],
+) -> None:
+    for number in range(WARM_REQUESTS):
+        transport.infer(asked.requests[number % len(asked.requests)], plan.timeout_s)
+    begin()
+    target = Target(transport.address, asked.requests, asked.batched)
+    try:
+        offer(program, target, plan.profile, plan.arrivals, plan.seed, measured)
+    except WorldError as error:
+        if not measured.levels:
+            raise
+        measured.partial = error.message
+
+
+def add_quality(
+    measured: Measured, server: Server, asked: Asked, labelled: Sequence[Sample], timeout_s: float
+) -> None:
+    """How good the answers are; `asked` is made of the labelled samples. When the server is gone
+    meanwhile, a package for a score is missing, or Ctrl-C comes, `partial` says so and the load's
+    numbers are kept.
+    """
+    try:
+        with GrpcTransport(server.url, server.headers, server.tls) as transport:
+            measured.quality = grade(
+                labelled, lambda n: readable(transport.infer(asked.requests[n], timeout_s))
+            )
+    except MmctlError as error:
+        measured.partial = f"the load is whole, the quality is not: {error.message}"
+    except KeyboardInterrupt:
+        measured.partial = INTERRUPTED
 
 
 async def _measure(
@@ -181,13 +240,33 @@ def _checking(prepared: Prepared, asked: Asked, plan: Plan, measured: Measured) 
     return send
 
 
+class _Counted:
+    """What the server counts from now on."""
+
+    def __init__(self, transport: GrpcTransport, pid: int | None) -> None:
+        self._transport = transport
+        self._before = self._look()
+        self.cpu = _Cpu(pid)
+
+    def nodes(self) -> tuple[ModelStatistics, ...]:
+        """Nothing of a server that does not say, or does no more."""
+        after = self._look()
+        return () if self._before is None or after is None else between(self._before, after)
+
+    def _look(self) -> tuple[ModelStatistics, ...] | None:
+        try:
+            return self._transport.statistics()
+        except WorldError:
+            return None
+
+
 class _Cpu:
     """CPU time of the server and of this process."""
 
     def __init__(self, pid: int | None) -> None:
         self._pid = pid
         self._server = cpu_seconds(pid) if pid is not None else None
-        self._own = time.process_time()
+        self._own = _own_seconds()
 
     def used(self) -> dict[str, float | None]:
         server = None
@@ -195,5 +274,11 @@ class _Cpu:
             server = round(max(0.0, cpu_seconds(self._pid) - self._server), 3)
         return {
             "server_seconds": server,
-            "client_seconds": round(time.process_time() - self._own, 3),
+            "client_seconds": round(_own_seconds() - self._own, 3),
         }
+
+
+def _own_seconds() -> float:
+    """CPU time of this process and of programs that it has waited for."""
+    spent = os.times()
+    return time.process_time() + spent.children_user + spent.children_system

@@ -46,13 +46,22 @@ class Difference:
     verdict: Verdict
 
 
-def differences(before: Sequence[Slice], after: Sequence[Slice], seed: int = 0) -> list[Difference]:
+def differences(
+    before: Sequence[Slice], after: Sequence[Slice], seed: int = 0, *, alike: bool = False
+) -> list[Difference]:
     """One for each quantile of the latency (ms), for the throughput (requests a second) and for
     the share of requests that failed.
+
+    `alike`: both have the same profile, so the n-th slice of one was offered what the n-th of the
+    other was. They are drawn together then: what differs between the levels of a run, or between
+    the top and the foot of a burst, is no uncertainty about the two.
     """
     rng = np.random.default_rng(seed)
     both = (before, after)
-    drawn = [_measures(parts, _draws(len(parts), rng)) for parts in both]
+    draws = [_draws(len(parts), rng) for parts in both]
+    if alike and len(before) == len(after):
+        draws[1] = draws[0]
+    drawn = [_measures(parts, weights) for parts, weights in zip(both, draws, strict=True)]
     real = [_measures(parts, np.ones((1, len(parts)))) for parts in both]
     few = min(len(before), len(after)) < LEAST_SLICES
     return [

@@ -19,6 +19,8 @@ Watch = Callable[[Recorder, int], None]
 
 GONE_S = 5.0
 """A server from which no answer has come for so long, only failures to reach it, is gone."""
+RETRY_S = 0.1
+"""So long a caller waits that found nobody: the next refusal would come at once."""
 MOST_IN_FLIGHT = 20_000
 """More are not sent: they would only fill the memory of this machine."""
 DRAIN_S = 30.0
@@ -79,6 +81,11 @@ class Load:
         self.recorder.sent(due, due)
         self.recorder.failed(due, f"not sent: {MOST_IN_FLIGHT} requests were in flight")
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether the last request found nobody."""
+        return self._silent_since is not None
+
     def check(self) -> None:
         """Raises GoneError."""
         since = self._silent_since
@@ -119,6 +126,8 @@ async def keep_asking(load: Load, callers: int, seconds: float) -> None:
         while load.now < seconds:
             await load.ask(load.now)
             load.check()
+            if load.is_silent:
+                await asyncio.sleep(RETRY_S)
 
     load.begin()
     tasks = [asyncio.create_task(call()) for _ in range(callers)]

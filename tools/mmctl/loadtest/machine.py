@@ -24,6 +24,7 @@ def environment() -> dict[str, object]:
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "mmctl": mmctl.__version__,
+        "gpus": list(_gpu_names()),
     }
 
 
@@ -40,6 +41,12 @@ def _cpu_name() -> str:
         return platform.machine()
     match = re.search(r"^model name\s*: (.+)$", text, re.MULTILINE)
     return match[1] if match else platform.machine()
+
+
+def _gpu_names() -> Iterator[str]:
+    for file in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
+        if match := re.search(r"^Model:\s*(.+)$", file.read_text(), re.MULTILINE):
+            yield match[1].strip()
 
 
 def _parents() -> Iterator[tuple[int, int]]:

@@ -55,6 +55,7 @@ class Measured:
     """Answers that were compared with recorded ones; None when nobody asked for that."""
     cpu: Mapping[str, float | None] = field(default_factory=dict)
     gpu: Mapping[str, Any] | None = None
+    quality: Mapping[str, Any] | None = None
     partial: str | None = None
     """Why it was cut short."""
 
@@ -84,6 +85,7 @@ class Measured:
             "schema": SCHEMA,
             "kind": "bench",
             **self.about,
+            "versions": {stats.model: stats.version for stats in self.nodes},
             "offered": whole.offered,
             "completed": whole.completed,
             "failed": whole.failed,
@@ -100,6 +102,7 @@ class Measured:
             "cpu": dict(self.cpu),
             "gpu": self.gpu,
             "partial": self.partial,
+            "quality": self.quality,
         }
 
     def _lag(self) -> dict[str, float | None]:

@@ -58,6 +58,11 @@ class OpenLoop:
     def seconds(self) -> float:
         return sum(phase.seconds for phase in self.phases)
 
+    @property
+    def expected(self) -> float:
+        """How many requests it has on the average."""
+        return sum(phase.expected(phase.seconds) for phase in self.phases)
+
 
 @dataclass(frozen=True, slots=True)
 class ClosedLoop:
@@ -82,6 +87,10 @@ class Replay:
     @property
     def seconds(self) -> float:
         return self.at[-1] if self.at else 0.0
+
+    @property
+    def expected(self) -> float:
+        return len(self.at)
 
 
 Profile = OpenLoop | ClosedLoop | Replay

@@ -10,6 +10,8 @@ wait or have a device of their own, and is optimistic where they share cores. Pu
 from __future__ import annotations
 
 import heapq
+import math
+import random
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,11 +39,16 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A call of `model` once the nodes of `after` have answered."""
+    """A call of `model` once the nodes of `after` have answered: with `rows`, by that `share` of
+    the requests, and by at most `in_flight` of them at once.
+    """
 
     name: str
     model: str
     after: tuple[str, ...] = ()
+    rows: int = 1
+    share: float = 1.0
+    in_flight: int | None = None
 
 
 Call = tuple[float, int, int]
@@ -55,12 +62,31 @@ def simulate(
     arrivals: Iterable[float],
     overhead: float = 0.0,
 ) -> list[float]:
-    """Seconds that each request takes, in the order of `arrivals` (seconds, in order). One row a
-    request. `overhead` is what the server adds to each. Nodes may be in any order, without cycles.
+    """Seconds that each request takes, in the order of `arrivals` (seconds, in order). `overhead`
+    is what the server adds to each. Nodes may be in any order, without cycles.
     """
     simulation = _Simulation(nodes, costs, settings)
     simulation.run(iter(arrivals))
     return [seconds + overhead for seconds in simulation.took]
+
+
+def keeps(
+    nodes: Sequence[Node],
+    costs: Mapping[str, Cost],
+    settings: Mapping[str, Setting],
+    arrivals: Sequence[float],
+    seconds: float,
+    percent: float,
+) -> bool:
+    """Whether `percent` of the requests take at most `seconds`. Looks no further once it is plain
+    that they do not, which is much sooner where queues grow without end.
+    """
+    simulation = _Simulation(nodes, costs, settings)
+    count = len(arrivals)
+    simulation.limit = seconds
+    simulation.allowed = count - math.ceil(count * percent / 100)
+    simulation.run(iter(arrivals))
+    return simulation.late <= simulation.allowed
 
 
 @dataclass(slots=True)
@@ -71,6 +97,10 @@ class _Served:
     setting: Setting
     free: int
     waiting: deque[Call] = field(default_factory=deque)
+    rows: int = 0
+    """Of all that waits."""
+    look: float = -1.0
+    """When it was last to look again."""
 
 
 class _Simulation:
@@ -90,6 +120,11 @@ class _Simulation:
             for name in {node.model for node in nodes}
         }
         self.took: list[float] = []
+        self.limit, self.allowed, self.late = math.inf, 0, 0
+        self._nodes = nodes
+        self._random = random.Random(1)
+        self._asking = [0] * len(nodes)
+        self._held: list[deque[int]] = [deque() for _ in nodes]
         self._models = [models[node.model] for node in nodes]
         self._needed = [len(node.after) for node in nodes]
         self._first = [n for n, count in enumerate(self._needed) if not count]
@@ -105,7 +140,7 @@ class _Simulation:
 
     def run(self, arrivals: Iterator[float]) -> None:
         self._next(arrivals)
-        while self._events:
+        while self._events and self.late <= self.allowed:
             now, _, model, batch = heapq.heappop(self._events)
             if model is None:
                 self._next(arrivals)
@@ -115,6 +150,7 @@ class _Simulation:
             else:
                 model.free += 1
                 for _, request, node in batch:
+                    self._release(now, node)
                     self._answered(now, request, node)
                 self._serve(model, now)
 
@@ -137,27 +173,60 @@ class _Simulation:
             self._ask(now, request, node)
 
     def _ask(self, now: float, request: int, node: int) -> None:
-        model = self._models[node]
-        model.waiting.append((now, request, node))
-        self._serve(model, now)
+        """Ask now, or when fewer requests do, or not at all."""
+        told = self._nodes[node]
+        if told.share < 1 and self._random.random() >= told.share:
+            self._answered(now, request, node)
+        elif told.in_flight is not None and self._asking[node] >= told.in_flight:
+            self._held[node].append(request)
+        else:
+            self._asking[node] += 1
+            model = self._models[node]
+            model.waiting.append((now, request, node))
+            model.rows += told.rows
+            self._serve(model, now)
+
+    def _release(self, now: float, node: int) -> None:
+        """An answer of the node has come: who was held up may ask."""
+        self._asking[node] -= 1
+        if self._held[node]:
+            self._asking[node] += 1
+            model = self._models[node]
+            model.waiting.append((now, self._held[node].popleft(), node))
+            model.rows += self._nodes[node].rows
 
     def _serve(self, model: _Served, now: float) -> None:
         """Start all batches that may start now, or look again when the next one may."""
         setting = model.setting
         while model.free and model.waiting:
             due = model.waiting[0][0] + setting.delay
-            if len(model.waiting) < setting.max_batch and due > now:
-                self._push(due, model, None)
+            if model.rows < setting.max_batch and due > now:
+                if model.look != due:
+                    model.look = due
+                    self._push(due, model, None)
                 return
-            size = min(len(model.waiting), setting.max_batch)
+            batch, rows = self._taken(model)
             model.free -= 1
-            batch = [model.waiting.popleft() for _ in range(size)]
-            self._push(now + model.cost.of(size), model, batch)
+            self._push(now + model.cost.of(rows), model, batch)
+
+    def _taken(self, model: _Served) -> tuple[list[Call], int]:
+        """Calls for one batch, at least one, and their rows."""
+        waiting, rows = model.waiting, 0
+        batch: list[Call] = []
+        while waiting:
+            more = self._nodes[waiting[0][2]].rows
+            if batch and rows + more > model.setting.max_batch:
+                break
+            batch.append(waiting.popleft())
+            rows += more
+        model.rows -= rows
+        return batch, rows
 
     def _answered(self, now: float, request: int, node: int) -> None:
         self._left[request] -= 1
         if not self._left[request]:
             self.took[request] = now - self._began[request]
+            self.late += self.took[request] > self.limit
         missing = self._missing[request]
         for follower in self._followers[node]:
             missing[follower] -= 1
@@ -169,17 +238,19 @@ def capacity(
     nodes: Sequence[Node], costs: Mapping[str, Cost], settings: Mapping[str, Setting]
 ) -> float:
     """Requests a second that the busiest model can serve at most, in full batches."""
-    calls: dict[str, int] = {}
+    return min(capacities(nodes, costs, settings).values(), default=math.inf)
+
+
+def capacities(
+    nodes: Sequence[Node], costs: Mapping[str, Cost], settings: Mapping[str, Setting]
+) -> dict[str, float]:
+    """By model: requests a second that it can serve, in full batches."""
+    rows: dict[str, float] = {}
     for node in nodes:
-        calls[node.model] = calls.get(node.model, 0) + 1
-    return min(
-        (
-            settings[name].instances
-            * settings[name].max_batch
-            / costs[name].of(settings[name].max_batch)
-            / count
-            for name, count in calls.items()
-            if costs[name].of(settings[name].max_batch) > 0
-        ),
-        default=float("inf"),
-    )
+        rows[node.model] = rows.get(node.model, 0.0) + node.rows * node.share
+    found = {}
+    for name, count in rows.items():
+        setting = settings[name]
+        work = costs[name].of(setting.max_batch) * count
+        found[name] = setting.instances * setting.max_batch / work if work > 0 else math.inf
+    return found

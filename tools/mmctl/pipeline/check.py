@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from mmctl.diagnostics import Finding, Severity, in_order
 from mmctl.pipeline.absence import check_absence
 from mmctl.pipeline.batch import check_batch
+from mmctl.pipeline.caching import check_cache, check_cache_bytes
 from mmctl.pipeline.conditions import Conditions, check_conditions, read_conditions
 from mmctl.pipeline.findings import NAME, Report
 from mmctl.pipeline.graph import Graph, Node, Policy
@@ -35,18 +36,21 @@ class Checked:
 
 
 NOT_KNOWN: Mapping[str, int] = {}
+NO_DOUBT: Mapping[str, str] = {}
 
 
 def check_pipeline(
     source: PipelineSource,
     catalog: Mapping[str, Signature],
     instances: Mapping[str, int] = NOT_KNOWN,
+    doubts: Mapping[str, str] = NO_DOUBT,
 ) -> Checked:
     """Type a whole pipeline; all mistakes at once, in the order of the file.
 
     `catalog` has the signature of everything that can be called: models, foreign models,
     pipelines that are compiled already. `instances`: how many copies of a model run on CPUs,
-    for those where that is known.
+    for those where that is known. `doubts`: models whose answers cannot be kept, and why (see
+    caching.doubt_of).
     """
     report = Report(source.document)
     spec = read_spec(report)
@@ -60,6 +64,7 @@ def check_pipeline(
             inputs=read_types(report, spec.file.inputs, "inputs"),
             known_nodes=frozenset(spec.file.nodes),
             instances=instances,
+            doubts=doubts,
         )
         graph = _check(spec, scope)
     findings = in_order(report.findings)
@@ -79,6 +84,8 @@ def _check(spec: Spec, scope: Scope) -> Graph | None:
         check_inputs(name, node, scope)
         check_foreach(name, node, scope)
         check_times(name, node, rules.deadline_ms, scope)
+        check_cache(name, node, scope)
+    check_cache_bytes(spec, report)
     check_conditions(conditions, scope)
     outputs = check_outputs(spec.file, scope)
     check_pipeline_lists(scope, outputs)

@@ -141,7 +141,8 @@ class Policy:
     the shape, or a list of the shape of one row; None lets a failure flow on. `timeout_ms` is for
     the node in total, all tries included. `foreach` names a list tensor: the node runs for each
     item of it; inputs wired to list tensors give one item each, all others are repeated.
-    `max_in_flight` None leaves the number to the compiler.
+    `max_in_flight` None leaves the number to the compiler. `cache`: for how many seconds an answer
+    is reused where the same inputs come again.
     """
 
     timeout_ms: float | None = None
@@ -154,6 +155,7 @@ class Policy:
     foreach: Wire | None = None
     after: tuple[str, ...] = ()
     max_in_flight: int | None = None
+    cache: float | None = None
 
     @property
     def used(self) -> tuple[str, ...]:
@@ -210,6 +212,8 @@ class Rules:
     """What a pipeline says about itself as a whole.
 
     `form` None leaves the choice to the compiler. `fuse`: nodes to be made one, or `auto`.
+    `cache_bytes` bounds the answers that an instance keeps for nodes with `cache`; None leaves it
+    to the compiler.
     """
 
     form: Form | None = None
@@ -217,6 +221,7 @@ class Rules:
     deadline_ms: float | None = None
     max_pending: int | None = None
     provenance: bool = False
+    cache_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,14 @@ def read_rules(file: PipelineFile, scope: Scope) -> Rules:
         if file.provenance and PROVENANCE in names:
             message = f"`{PROVENANCE}` is what `provenance: true` adds as an output"
             scope.report.add_key(NAME, message, key, PROVENANCE, hint="give this another name")
-    return Rules(file.form, file.fuse, file.deadline_ms, file.max_pending, file.provenance)
+    return Rules(
+        form=file.form,
+        fuse=file.fuse,
+        deadline_ms=file.deadline_ms,
+        max_pending=file.max_pending,
+        provenance=file.provenance,
+        cache_bytes=file.cache_bytes,
+    )
 
 
 def read_policy(
@@ -58,6 +65,7 @@ def read_policy(
         foreach=parse_reference(node.foreach) if node.foreach is not None else None,
         after=tuple(dict.fromkeys(node.after)),
         max_in_flight=node.max_in_flight,
+        cache=node.cache.ttl_s if node.cache else None,
     )
 
 

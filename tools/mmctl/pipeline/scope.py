@@ -52,7 +52,7 @@ class Scope:
     `inputs` has None for an input whose type is wrong, `callees` for a node that is wrong in
     itself; `known_nodes` also has those that could not even be read. What is wrong already is not
     reported again by all who touch it. `instances` has how many copies of a model run, where
-    that is known.
+    that is known; `doubts` why answers of a model cannot be kept.
     """
 
     source: PipelineSource
@@ -62,6 +62,7 @@ class Scope:
     inputs: Mapping[str, TensorType | None]
     known_nodes: frozenset[str]
     instances: Mapping[str, int]
+    doubts: Mapping[str, str]
     callees: dict[str, Callee | None] = field(default_factory=dict)
 
     def callee(self, node: str) -> Callee | None:

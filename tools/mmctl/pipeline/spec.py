@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from mmctl.documents import Data, Document, Entry, Flag, load_entry
+from mmctl.documents import Data, Document, Entry, Flag, Size, load_entry
 from mmctl.errors import InvalidFiles
 from mmctl.pipeline.findings import KIND, Report
 from mmctl.pipeline.graph import Form
@@ -39,6 +39,7 @@ class PipelineFile(Entry):
     deadline_ms: TimeLimit | None = None
     max_pending: Count | None = None
     provenance: Flag = False
+    cache_bytes: Size | None = None
     fuse: Annotated[tuple[str, ...] | Literal["auto"], BeforeValidator(_check_fuse)] = ()
 
 

@@ -14,7 +14,9 @@ from mmctl.pipeline.findings import (
 from mmctl.pipeline.scope import Scope
 from mmctl.pipeline.stepfile import Function, Returned
 
-RUNNER = frozenset({"model.py", "item_lists.py", "step_reads.py", "step_tensors.py"})
+RUNNER = frozenset(
+    {"model.py", "item_lists.py", "model_counters.py", "step_reads.py", "step_tensors.py"}
+)
 """Files that lie beside the user's in the folder of a step."""
 
 

@@ -16,7 +16,7 @@ from mmctl.errors import InputError, WorldError
 from mmctl.server.access import grpc_headers
 from mmctl.server.composed import TARGET as COMPOSE
 from mmctl.server.composed import read_composed
-from mmctl.server.info import EMBEDDED, read_server
+from mmctl.server.info import EMBEDDED, ServerInfo, read_server
 from mmctl.server.install import ensure_runtime
 from mmctl.server.process import EmbeddedTriton
 from mmctl.server.runtime import Runtime, precompile
@@ -30,8 +30,10 @@ Say = Callable[[str], None]
 class Connection:
     """Where a Triton answers: `grpc` and, where it is known, `http` as host:port.
 
-    `headers` go with every call, `otlp` is where it sends traces. A `private` server ends with this
-    command. Others like it answer at `replicas`, which has `grpc` too where there is more than one.
+    `headers` go with every call, `otlp` is where it sends traces, `metrics` (host:port) where it
+    has them, `pid` what it runs under on this machine; None where nobody knows. A `private` server
+    ends with this command. Others like it answer at `replicas`, which has `grpc` too where there is
+    more than one.
     """
 
     grpc: str
@@ -41,6 +43,8 @@ class Connection:
     tls: Tls | None = None
     replicas: tuple[str, ...] = ()
     otlp: str | None = None
+    metrics: str | None = None
+    pid: int | None = None
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -55,7 +59,7 @@ class PrivateConnection:
     http: str
     headers: Mapping[str, str]
     built: Built
-    otlp: str
+    info: ServerInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +108,25 @@ def connect(
         return
     if (running := read_server(workspace.state, EMBEDDED)) is not None:
         headers = grpc_headers(running.key)
-        yield Connection(running.grpc, running.http, headers, otlp=running.otlp)
+        yield Connection(
+            running.grpc,
+            running.http,
+            headers,
+            otlp=running.otlp,
+            metrics=running.metrics,
+            pid=running.pid,
+        )
         return
     with private_server(workspace, names, say) as server:
-        yield Connection(server.grpc, server.http, server.headers, private=True, otlp=server.otlp)
+        yield Connection(
+            server.grpc,
+            server.http,
+            server.headers,
+            private=True,
+            otlp=server.info.otlp,
+            metrics=server.info.metrics,
+            pid=server.info.pid,
+        )
 
 
 @contextmanager
@@ -119,7 +138,7 @@ def private_server(
         prepared = prepare(workspace, names, root, say)
         with private_triton(workspace, prepared, say) as server:
             yield PrivateConnection(
-                server.grpc, server.http, server.headers, prepared.built, server.info.otlp
+                server.grpc, server.http, server.headers, prepared.built, server.info
             )
 
 

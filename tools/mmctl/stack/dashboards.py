@@ -8,19 +8,23 @@ from mmctl.stack.queries import (
     CACHE_MISSES,
     DURATION,
     FAILURE,
+    FALLBACKS,
     LARGE_BATCH,
     MODEL,
     NODE,
+    REFUSED,
     ROWS,
     SERVERS_UP,
     SLOW_MS,
     STAGES,
     SUCCESS,
     by_node,
+    by_own_node,
     error_ratio,
     hit_ratio,
     mean_batch,
     mean_ms,
+    node_hit_ratio,
     not_loaded,
     pending,
     rate,
@@ -60,11 +64,16 @@ _TRAFFIC = Row(
         Panel("Answered", {BY_MODEL: rate(SUCCESS, WINDOW, CHOSEN)}, "reqps"),
         Panel(
             "Failed, by reason",
-            {"{{model}} {{reason}}": f"{rate(FAILURE, WINDOW, CHOSEN, 'model, reason')} > 0"},
+            {
+                "{{model}} {{reason}}": f"{rate(FAILURE, WINDOW, CHOSEN, 'model, reason')} > 0",
+                "{{model}} refused: {{reason}}": (
+                    f"{rate(REFUSED, WINDOW, CHOSEN, 'model, reason')} > 0"
+                ),
+            },
             "reqps",
             "REJECTED: waited too long in a queue. CANCELED: the client left. BACKEND: an "
-            "exception, or a dead process. OTHER: a step of an ensemble, counted twice. An error "
-            "that a Python model answers with is no failure for Triton.",
+            "exception, or a dead process. OTHER: a step of an ensemble, counted twice. Refused: "
+            "an error that a pipeline or step answers with, which Triton counts as answered.",
         ),
         Panel("Share that failed", {BY_MODEL: error_ratio(WINDOW)}, "percentunit"),
     ),
@@ -198,6 +207,9 @@ PIPELINES = Dashboard(
                         "failed: {{reason}}": rate(
                             FAILURE, WINDOW, f'model="{PIPELINE}"', "model, reason"
                         ),
+                        "refused: {{reason}}": rate(
+                            REFUSED, WINDOW, f'model="{PIPELINE}"', "model, reason"
+                        ),
                     },
                     "reqps",
                 ),
@@ -222,6 +234,19 @@ PIPELINES = Dashboard(
                 Panel("Mean batch", _of_nodes(mean_batch(WINDOW))),
                 Panel("Waiting requests", _of_nodes(pending())),
                 Panel("Cache hit ratio", _of_nodes(hit_ratio(WINDOW)), "percentunit"),
+                Panel(
+                    "Fallbacks",
+                    {BY_NODE: by_own_node(FALLBACKS, WINDOW, PIPELINE)},
+                    "reqps",
+                    "Requests in which a policy stood in for the node: `on_error`, or "
+                    "`required: false`.",
+                ),
+                Panel(
+                    "Kept answers that served",
+                    {BY_NODE: node_hit_ratio(WINDOW, PIPELINE)},
+                    "percentunit",
+                    "Of the rows of nodes with `cache`, the share that was not run.",
+                ),
                 Panel("Slow large batches", _of_nodes(slow_large_batches(WINDOW))),
             ),
         ),

@@ -12,6 +12,7 @@ from mmctl.stack.queries import (
     CACHE_MISSES,
     ENSEMBLES,
     LARGE_BATCH,
+    MANY_FALLBACKS,
     MODEL,
     NODE,
     PENDING,
@@ -19,6 +20,8 @@ from mmctl.stack.queries import (
     error_ratio,
     failures,
     increase,
+    many_fallbacks,
+    node_cache_without_hits,
     not_loaded,
     slow_large_batches,
 )
@@ -54,7 +57,9 @@ BURNS = (
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """`lasts`: how long `expression` must hold. `summary` may use `{{ $labels.model }}`."""
+    """`lasts`: how long `expression` must hold. `summary` may use its labels, as
+    `{{ $labels.model }}`.
+    """
 
     name: str
     expression: str
@@ -129,6 +134,24 @@ def alerts() -> tuple[Alert, ...]:
             "warning",
             "the response cache of {{ $labels.model }} has not answered once in an hour",
             "remove `response_cache`: it costs time and memory, and its requests never repeat",
+        ),
+        Alert(
+            "NodeFallsBack",
+            many_fallbacks("5m"),
+            "10m",
+            "warning",
+            "{{ $labels.pipeline }} answers {{ $value | humanizePercentage }} of its requests "
+            f"without {{{{ $labels.node }}}}, more than {MANY_FALLBACKS:.0%}",
+            "see why the node fails: provenance and the log of its model tell",
+        ),
+        Alert(
+            "NodeCacheWithoutHits",
+            node_cache_without_hits(),
+            "10m",
+            "warning",
+            "the kept answers of {{ $labels.node }} in {{ $labels.pipeline }} have not served once "
+            "in an hour",
+            "remove `cache` from the node: its inputs never repeat within `ttl_s`",
         ),
         Alert(
             "SlowLargeBatches",

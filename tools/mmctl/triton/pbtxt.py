@@ -69,6 +69,38 @@ def with_parameter(text: str, key: str, value: str, *, where: str) -> str:
     return render_message(message)
 
 
+def with_setting(
+    text: str, *, where: str, max_batch: int, instances: int | None = None, delay_us: int = 0
+) -> str:
+    """The config of the same model served in another way; warm-up and preferred batches stay
+    within the new size. `max_batch` 0 leaves batching as it is, `instances` None their number.
+    """
+    message = parse_message(text, where)
+    if max_batch:
+        message.max_batch_size = max_batch
+        for warm_up in message.model_warmup:
+            warm_up.batch_size = min(warm_up.batch_size, max_batch)
+        if not message.HasField("ensemble_scheduling"):
+            _set_batching(message, max_batch, delay_us)
+    if instances is not None:
+        if not message.instance_group:
+            message.instance_group.add(kind=_pb().ModelInstanceGroup.Kind.Value("KIND_CPU"))
+        del message.instance_group[1:]
+        message.instance_group[0].count = instances
+    return render_message(message)
+
+
+def _set_batching(message: Any, max_batch: int, delay_us: int) -> None:
+    """Requests of one row each cannot be joined: what waits in a queue for that waits in vain."""
+    if max_batch == 1 and not message.dynamic_batching.HasField("default_queue_policy"):
+        message.ClearField("dynamic_batching")
+        return
+    message.dynamic_batching.max_queue_delay_microseconds = delay_us
+    fitting = [n for n in message.dynamic_batching.preferred_batch_size if n <= max_batch]
+    message.dynamic_batching.preferred_batch_size[:] = fitting
+    message.dynamic_batching.SetInParent()
+
+
 def without_gpus(text: str, *, where: str) -> str:
     """The config for a server without GPUs; unchanged where no instance asks for one."""
     message = parse_message(text, where)

@@ -10,6 +10,7 @@ import asyncio
 import os
 import re
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -39,10 +40,20 @@ class SharedStore:
     while a thread looks now and then whether it is back.
     """
 
-    def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S) -> None:
-        """Connects when it is first asked. Raises InputError for what is no address of a store."""
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        on_down: Callable[[StoreDown], object] = lambda error: None,
+    ) -> None:
+        """Connects when it is first asked. `on_down` hears of the first failure after each success.
+        Raises InputError for what is no address of a store.
+        """
         self._pool = _pool(url, timeout_s)
         self._breaker = Breaker()
+        self._on_down = on_down
+        self._is_told = False
         self.url = url
         self.shown = shown_url(url)
 
@@ -79,8 +90,13 @@ class SharedStore:
                 self._pool.release(connection)
         except (RedisError, OSError) as error:
             self._breaker.failed()
-            raise self._down(str(error)) from error
+            down = self._down(str(error))
+            if not self._is_told:
+                self._is_told = True
+                self._on_down(down)
+            raise down from error
         self._breaker.succeeded()
+        self._is_told = False
         for reply in replies:
             if isinstance(reply, ResponseError):
                 raise self._down(str(reply)) from reply
@@ -116,10 +132,14 @@ class AsyncSharedStore:
         if self._pid != os.getpid():  # a fork has copied the threads' names, not the threads
             self._threads, self._pid = _threads(), os.getpid()
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._store.run, *commands)
+        try:
+            running = loop.run_in_executor(self._threads, self._store.run, *commands)
+        except RuntimeError as error:  # closed, or this process is about to end
+            raise StoreDown(f"the store {self._store.shown} is not asked any more") from error
+        return await running
 
     def close(self) -> None:
-        """End its threads; it is not to be asked again."""
+        """End its threads; from then on it does not answer."""
         self._threads.shutdown(wait=False)
 
 

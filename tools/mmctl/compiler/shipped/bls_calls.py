@@ -17,13 +17,15 @@ UNHEALTHY_ANSWERS = 3
 """So many in a row open the breaker: each costs the second that Triton waits for a dead stub."""
 OPEN_S = 1.0
 """An open breaker lets one call through after so long."""
+KINDS = ("error", "unavailable", "unhealthy", "saturated", "timeout", "deadline", "quorum")
+"""Of errors, as metrics and provenance tell them."""
 RETRIED = ("unavailable", "unhealthy")
 """Kinds of errors after which another try may help."""
 
 
 class NodeError(Exception):
-    """Why a node has no value. `kind` is error, unavailable, unhealthy, saturated, timeout,
-    deadline or quorum; `code` is Triton's own, where the answer of a model had one.
+    """Why a node has no value. `kind` is one of KINDS; `code` is Triton's own, where the answer of
+    a model had one.
     """
 
     def __init__(self, message: str, kind: str = "error", code: Any = None) -> None:

@@ -18,15 +18,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:  # in a model's folder the files lie side by side, without a package
-    from mmctl.compiler.shipped.bls_calls import NodeError, error_of
+    from mmctl.compiler.shipped.bls_calls import KINDS, NodeError, error_of
     from mmctl.compiler.shipped.bls_plan import Node, Plan
     from mmctl.compiler.shipped.bls_run import Call, Runner
     from mmctl.compiler.shipped.bls_values import Arrays, Held, array_of
+    from mmctl.compiler.shipped.model_counters import (
+        CACHE_HITS,
+        CACHE_MISSES,
+        FAILURES,
+        FALLBACKS,
+        Teller,
+    )  # fmt: skip
 else:
-    from bls_calls import NodeError, error_of
+    from bls_calls import KINDS, NodeError, error_of
     from bls_plan import Node, Plan
     from bls_run import Call, Runner
     from bls_values import Arrays, Held, array_of
+    from model_counters import CACHE_HITS, CACHE_MISSES, FAILURES, FALLBACKS, Teller
 
 TRY_LATER = ("unavailable", "unhealthy", "saturated")
 """Errors that a caller may try again: they leave as UNAVAILABLE."""
@@ -44,6 +52,11 @@ class TritonPythonModel:
         self.plan = Plan(data)
         self.runner = Runner(self.plan)
         self.answers_late = data["answers_late"]
+        self.teller = Teller(self.runner.counters, args["model_name"], counted(self.plan))
+        self.teller.start()
+
+    def finalize(self) -> None:
+        self.teller.stop()
 
     def execute(self, requests: list[Any]) -> Any:
         if not self.answers_late:
@@ -77,7 +90,7 @@ class TritonPythonModel:
         try:
             self._start(request, send, trace)
         except Exception as problem:  # noqa: BLE001 - whatever it is, the request is answered
-            send(_response(self.plan, error_of(problem), request))
+            send(self._response(error_of(problem), request))
 
     def _start(
         self, request: Any, send: Callable[[Any], None], trace: Callable[[], Any] | None
@@ -89,14 +102,39 @@ class TritonPythonModel:
             t.name: held[t.name] if plan.batched else held[t.name].array()[None]
             for t in plan.inputs
         }
+        passed = _passed_on(request)
         # The request is kept until its answer has left: its tensors lie in its shared memory.
         self.runner.start(
             inputs,
             batch,
             request.requested_output_names(),
-            _caller(request, trace),
-            lambda outcome: send(_response(plan, outcome, request)),
+            _caller(passed, trace),
+            lambda outcome: send(self._response(outcome, request)),
+            json.dumps(passed, sort_keys=True).encode() if plan.cache_bytes else b"",
         )
+
+    def _response(self, outcome: Any, _request: Any) -> Any:
+        import triton_python_backend_utils as pb_utils
+
+        if isinstance(outcome, NodeError):
+            self.runner.counters.add(FAILURES, outcome.kind)
+            error = pb_utils.TritonError(str(outcome), _code(outcome, pb_utils))
+            return pb_utils.InferenceResponse(output_tensors=[], error=error)
+        tensors = [
+            _tensor(name, value if self.plan.batched else array_of(value)[0])
+            for name, value in outcome.items()
+        ]
+        return pb_utils.InferenceResponse(output_tensors=tensors)
+
+
+def counted(plan: Plan) -> list[tuple[str, str]]:
+    """What Triton shall know: families of counters, and what each counts."""
+    nodes = plan.nodes.values()
+    return [
+        *((FAILURES, kind) for kind in KINDS),
+        *((FALLBACKS, node.name) for node in nodes if node.absorbs),
+        *((family, n.name) for n in nodes if n.is_cached for family in (CACHE_HITS, CACHE_MISSES)),
+    ]
 
 
 class HeldTrace:
@@ -146,19 +184,6 @@ def _setter(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any]) -> Cal
     return send
 
 
-def _response(plan: Plan, outcome: Any, _request: Any) -> Any:
-    import triton_python_backend_utils as pb_utils
-
-    if isinstance(outcome, NodeError):
-        error = pb_utils.TritonError(str(outcome), _code(outcome, pb_utils))
-        return pb_utils.InferenceResponse(output_tensors=[], error=error)
-    tensors = [
-        _tensor(name, value if plan.batched else array_of(value)[0])
-        for name, value in outcome.items()
-    ]
-    return pb_utils.InferenceResponse(output_tensors=tensors)
-
-
 def _code(error: NodeError, pb_utils: Any) -> Any:
     if error.kind in TRY_LATER:
         return pb_utils.TritonError.UNAVAILABLE
@@ -174,8 +199,14 @@ def _tensor(name: str, value: Any) -> Any:
     return pb_utils.Tensor(name, np.ascontiguousarray(array_of(value)))
 
 
-def _caller(request: Any, trace: Callable[[], Any] | None) -> Call:
-    """How the nodes of this request call models: its trace and parameters go along.
+def _passed_on(request: Any) -> dict[str, Any]:
+    """Parameters of a request that its calls have too."""
+    parameters = json.loads(request.parameters() or "{}")
+    return {key: value for key, value in parameters.items() if isinstance(value, CARRIED)}
+
+
+def _caller(parameters: dict[str, Any], trace: Callable[[], Any] | None) -> Call:
+    """How the nodes of a request call models: its trace and parameters go along.
 
     Answers come in the CPU's memory, which numpy can read, from whatever device.
     """
@@ -183,9 +214,8 @@ def _caller(request: Any, trace: Callable[[], Any] | None) -> Call:
 
     memory = pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU)
     passed: dict[str, Any] = {"preferred_memory": memory}
-    if parameters := json.loads(request.parameters() or "{}"):
-        kept = {key: value for key, value in parameters.items() if isinstance(value, CARRIED)}
-        passed["parameters"] = kept
+    if parameters:
+        passed["parameters"] = parameters
 
     def call(node: Node, inputs: Arrays, timeout_us: int) -> Arrays:
         held = trace() if trace else None

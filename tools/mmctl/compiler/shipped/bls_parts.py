@@ -32,16 +32,30 @@ class Part:
     """What goes into one call. `places` are row numbers, or (row, item) pairs under `foreach`.
 
     `batched` says that rows are stacked; a callee without batch axis gets one at a time.
-    `attempts` are the calls under way for it, `retries` how many were made once more.
+    `attempts` are the calls under way for it, `retries` how many were made once more. `keys` are
+    those under which its answer is to be kept, `waits` says that a call of others may answer it,
+    `is_found` that it was not meant to be called.
     """
 
-    __slots__ = ("attempts", "batched", "inputs", "outputs", "places", "retries")
+    __slots__ = (
+        "attempts", "batched", "inputs", "is_found", "keys", "outputs", "places", "retries",
+        "waits",
+    )  # fmt: skip
 
     def __init__(self, inputs: Arrays, places: Any, *, batched: bool) -> None:
         self.inputs, self.places, self.batched = inputs, places, batched
         self.outputs: Arrays | None = None
         self.attempts: list[Any] = []
         self.retries = 0
+        self.keys: list[bytes] = []
+        self.is_found = self.waits = False
+
+    def some(self, indices: list[int]) -> Part:
+        """A part with these of its places, itself when that is all."""
+        if len(indices) == len(self.places):
+            return self
+        inputs = {name: array_of(value)[indices] for name, value in self.inputs.items()}
+        return Part(inputs, [self.places[index] for index in indices], batched=self.batched)
 
 
 def split(node: Node, inputs: Sequence[Input], values: Arrays, rows: Any) -> Iterator[Part]:

@@ -52,10 +52,13 @@ class Node:
     calls nothing. `max_batch` 0: the callee has no batch axis.
     """
 
-    def __init__(self, entry: Mapping[str, Any], pins: Mapping[str, int]) -> None:
+    def __init__(
+        self, entry: Mapping[str, Any], pins: Mapping[str, int], digests: Mapping[str, str]
+    ) -> None:
         self.name: str = entry["name"]
         self.model: str = entry.get("model", "")
         self.version: int = pins.get(self.model, -1)
+        self.digest: str = digests.get(self.model, "")
         self.branches: list[str] = entry.get("branches", [])
         self.covers: list[str] = entry.get("covers", [self.name])
         self.max_batch: int = entry.get("max_batch", 0)
@@ -64,6 +67,7 @@ class Node:
         self.has_default: bool = entry.get("on_error", False)
         self.required: bool = entry.get("required", True)
         self.hedge_s = seconds(entry.get("hedge_ms"))
+        self.cache_s: float | None = entry.get("cache_s")
         self.when: Any = entry.get("when")
         self.foreach: bool = entry.get("foreach", False)
         self.after: list[str] = entry.get("after", [])
@@ -87,6 +91,18 @@ class Node:
         """Nodes whose results this one looks at."""
         self.is_plain = self.when is None and not self.quorum
         self.absorbs = self.has_default or not self.required
+        self.is_cached = self.cache_s is not None and self.digest != ""
+        """What is not known by its content is asked each time."""
+        packed = [tensor.items and not self.foreach for tensor in self.outputs]
+        self.is_by_row = self.max_batch > 0 and all(
+            is_one or min(tensor.dims, default=0) >= 0
+            for tensor, is_one in zip(self.outputs, packed, strict=True)
+        )
+        """Whether other rows of a call cannot change the shape of a row's outputs."""
+        how = f"{self.is_by_row} {self.foreach} {len(self.wanted)}"
+        said = (self.model, str(self.version), self.digest, how, *self.wanted)
+        self.identity = [text.encode() for text in said]
+        """What an answer rests on beside the request."""
 
     @property
     def title(self) -> str:
@@ -120,9 +136,11 @@ class Plan:
         self.rows = Tensor(data["rows"]) if "rows" in data else None
         """The tensor of inputs that have `rows`."""
         self.outputs = [Output(entry) for entry in data["outputs"]]
-        self.nodes = {n["name"]: Node(n, data["pins"]) for n in data["nodes"]}
+        digests = data.get("digests", {})
+        self.nodes = {n["name"]: Node(n, data["pins"], digests) for n in data["nodes"]}
         self.deadline_s = seconds(data.get("deadline_ms"))
         self.max_pending: int | None = data.get("max_pending")
+        self.cache_bytes: int = data.get("cache_bytes", 0)
         self.provenance: bool = data.get("provenance", False)
         self._routes: dict[frozenset[str], Route] = {}
         self._link()

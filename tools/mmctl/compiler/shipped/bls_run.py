@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:  # in a model's folder the files lie side by side, without a package
+    from mmctl.compiler.shipped.bls_cache import Cache
     from mmctl.compiler.shipped.bls_calls import NodeError, error_of
     from mmctl.compiler.shipped.bls_parts import collect
     from mmctl.compiler.shipped.bls_plan import PROVENANCE, Node, Plan, Route
@@ -34,7 +35,9 @@ if TYPE_CHECKING:  # in a model's folder the files lie side by side, without a p
     from mmctl.compiler.shipped.bls_threads import Pool, Timers, guarded
     from mmctl.compiler.shipped.bls_values import Arrays, Result
     from mmctl.compiler.shipped.bls_work import Attempt, Work
+    from mmctl.compiler.shipped.model_counters import FALLBACKS, Counters
 else:
+    from bls_cache import Cache
     from bls_calls import NodeError, error_of
     from bls_parts import collect
     from bls_plan import PROVENANCE, Node, Plan, Route
@@ -53,6 +56,7 @@ else:
     from bls_threads import Pool, Timers, guarded
     from bls_values import Arrays, Result
     from bls_work import Attempt, Work
+    from model_counters import FALLBACKS, Counters
 
 Call = Callable[[Node, Arrays, int], Arrays]
 """Runs a node's model: inputs by name and a timeout in microseconds (0: none) -> outputs by name.
@@ -63,20 +67,29 @@ Answer = Callable[[Any], None]
 
 
 class Runner:
-    """A plan, and what its requests share: threads, timers, how many are under way."""
+    """A plan, and what its requests share: threads, timers, answers, how many are under way."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
+        self.counters = Counters()
+        self.cache = Cache(plan.cache_bytes, self.counters)
         self.pool = Pool(plan.calls_at_once)
         self.timers = Timers()
         self._lock = threading.Lock()
         self._pending = 0
 
     def start(
-        self, inputs: Arrays, batch: int, wanted: Iterable[str], call: Call, answer: Answer
+        self,
+        inputs: Arrays,
+        batch: int,
+        wanted: Iterable[str],
+        call: Call,
+        answer: Answer,
+        said: bytes = b"",
     ) -> None:
         """Begin a request; `answer` is called exactly once, from any thread. Where it raises, it
-        is called again, with that as the error.
+        is called again, with that as the error. `said` is what its calls take along beside their
+        inputs.
         """
         if not self._enter():
             message = f"{self.plan.max_pending} requests are under way (max_pending)"
@@ -84,7 +97,7 @@ class Runner:
             return
         if (rows := self.plan.rows) is not None:
             inputs = {**inputs, rows.name: np.zeros((batch, 1), rows.numpy)}
-        run = Run(self, inputs, batch, self.plan.route(wanted), call, answer)
+        run = Run(self, inputs, batch, self.plan.route(wanted), call, answer, said)
         run.change(run.begin)
 
     def _enter(self) -> bool:
@@ -125,10 +138,11 @@ class Run:
         route: Route,
         call: Call,
         answer: Answer,
+        said: bytes,
     ) -> None:
-        self.runner, self.call = runner, call
-        self.ready: list[Attempt] = []
-        """Calls to send as soon as the change under way is over."""
+        self.runner, self.call, self.said = runner, call, said
+        self.ready: list[Callable[[], Any]] = []
+        """Calls to send, or to look up, as soon as the change under way is over."""
         self._batch, self._route, self._answer = batch, route, answer
         self._results: dict[str, Result] = {"": Result(inputs)}
         self._works: dict[str, Work] = {}
@@ -145,7 +159,9 @@ class Run:
         self._final: Any = None
         self._over = False
 
-    def change(self, change: Callable[[], None], *, inline: bool = False) -> Attempt | None:
+    def change(
+        self, change: Callable[[], None], *, inline: bool = False
+    ) -> Callable[[], Any] | None:
         """Every change goes through here: one at a time, and what goes wrong is the answer. Then,
         outside the lock, calls leave; this thread may do the last itself where it is `inline`.
         """
@@ -162,8 +178,8 @@ class Run:
             self.runner.leave()
             give(self._answer, final)
         last = ready.pop() if inline and ready else None
-        for attempt in ready:
-            self.runner.pool.submit(attempt)
+        for work in ready:
+            self.runner.pool.submit(work)
         return last
 
     def begin(self) -> None:
@@ -189,10 +205,12 @@ class Run:
             self.lose(node, layout, error_of(problem))
             return
         work = self._works[node.name] = Work(self, node, layout, parts, self._deadline)
-        if parts:
-            work.begin()
-        else:
+        if not parts:
             self.complete(work)
+        elif node.is_cached:
+            work.look_up()
+        else:
+            work.begin()
 
     def _refuse(self, node: Node, layout: Layout) -> None:
         if not layout.groups:
@@ -229,6 +247,8 @@ class Run:
         result = Result(arrays, layout.rows, layout.failed, layout.error)
         if self._story is not None:
             self._tell(self._story, node, layout)
+        if layout.failed is not None and node.absorbs:
+            self.runner.counters.add(FALLBACKS, node.name)
         if layout.failed is not None and node.has_default:
             result = self._defaulted(node, result)
         elif layout.failed is not None and not node.required:
@@ -246,7 +266,8 @@ class Run:
         now = time.monotonic()
         work = self._works.get(node.name)
         times = (work.started if work else now, now)
-        story.tell(node, layout.rows, times, work.marks if work else {})
+        marks, found = (work.marks, work.found_rows) if work else ({}, [])
+        story.tell(node, layout.rows, times, marks, found)
         if layout.failed is not None and layout.error is not None:
             story.lose(node, layout.failed, layout.error)
 

@@ -23,8 +23,8 @@ else:
 class Story:
     """Collects entries while a request runs. Times are in ms since it began.
 
-    An entry of a node has its outcome: `ran`, `defaulted`, `skipped`, `failed`, or `late` when the
-    answer left without it. `late: true` beside another outcome: a call was given up on.
+    An entry of a node has its outcome: `ran`, `cached`, `defaulted`, `skipped`, `failed`, or `late`
+    when the answer left without it. `late: true` beside another outcome: a call was given up on.
     """
 
     def __init__(self, batch: int, began: float) -> None:
@@ -32,11 +32,19 @@ class Story:
         self._told: dict[str, tuple[Any, dict[str, Any]]] = {}
 
     def tell(
-        self, node: Node, rows: Any, times: tuple[float, float], marks: dict[str, Any]
+        self,
+        node: Node,
+        rows: Any,
+        times: tuple[float, float],
+        marks: dict[str, Any],
+        found: list[int],
     ) -> None:
-        """`rows` of a node ran (None: all), from and to `times` (time.monotonic)."""
+        """`rows` of a node ran (None: all), from and to `times` (time.monotonic); those `found`
+        have an answer that was given to others.
+        """
         outcomes = np.full(self._batch, "skipped", object)
         outcomes[slice(None) if rows is None else rows] = "ran"
+        outcomes[found] = "cached"
         entry = {**self._times(*times), **marks}
         if node.version > 0:
             entry["version"] = node.version
@@ -67,5 +75,5 @@ class Story:
         outcome = outcomes[row]
         if outcome == "skipped":
             return {"outcome": outcome}
-        without = ("why", "message") if outcome == "ran" else ()
+        without = ("why", "message") if outcome in ("ran", "cached") else ()
         return {"outcome": outcome, **{k: v for k, v in entry.items() if k not in without}}

@@ -34,7 +34,7 @@ class Attempt:
         self.work, self.part, self.overdue = work, part, work.overdue
         self.dropped = False
 
-    def __call__(self) -> Attempt | None:
+    def __call__(self) -> Callable[[], Any] | None:
         work, slots, runner = self.work, self.work.node.slots, self.work.run.runner
         if self.dropped:
             for following in slots.free(self):
@@ -53,6 +53,26 @@ class Attempt:
         """Somebody else has found out that this call will not be answered in time."""
         work = self.work
         work.run.change(lambda: work.given_up(self, error))
+
+
+class Lookup:
+    """Which calls are needed at all: what a thread of the pool finds out before they are made."""
+
+    __slots__ = ("parts", "work")
+
+    def __init__(self, work: Work, parts: list[Part]) -> None:
+        self.work, self.parts = work, parts
+
+    def __call__(self) -> Any:
+        work, run = self.work, self.work.run
+        found: list[Part] = []
+        problem: NodeError | None = None
+        try:
+            for part in self.parts:
+                found += run.runner.cache.split(work.node, part, run.said, work.land)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the request is answered
+            problem = error_of(error)
+        return run.change(lambda: work.begin_with(found, problem), inline=True)
 
 
 class Work:
@@ -77,6 +97,53 @@ class Work:
         self._set_alarms()
         for part in self.parts:
             self._try(part, is_first=True)
+
+    def look_up(self) -> None:
+        """Send calls for what others have not asked already."""
+        self._set_alarms()
+        parts, self.parts = self.parts, []
+        self.run.ready.append(Lookup(self, parts))
+
+    def begin_with(self, parts: list[Part], problem: NodeError | None = None) -> None:
+        self.parts = parts
+        self._open = sum(part.outputs is None for part in parts)
+        if self.done:
+            self.abandon()
+        elif problem is not None:
+            self._fail(problem)
+        elif not self._open:
+            self._complete()
+        for part in parts:
+            if part.outputs is None and not part.waits:
+                self._try(part, is_first=True)
+
+    def land(self, part: Part, outputs: Arrays | None) -> None:
+        """What came of the call that a part waits for. From any thread, which may hold the lock of
+        another request.
+        """
+        run = self.run
+        run.runner.pool.submit(lambda: run.change(lambda: self._landed(part, outputs), inline=True))
+
+    def _landed(self, part: Part, outputs: Arrays | None) -> None:
+        part.waits = False
+        if self.done or part.outputs is not None:
+            return
+        part.outputs, part.is_found = outputs, outputs is not None
+        if part not in self.parts:
+            return  # `begin_with` sees to it
+        if outputs is None:
+            self._try(part, is_first=True)
+        else:
+            self._answer(part)
+
+    @property
+    def found_rows(self) -> list[int]:
+        """Rows for which no call was made, that others asked before."""
+        rows: dict[bool, set[int]] = {False: set(), True: set()}
+        for part in self.parts if self.node.is_cached else ():
+            of = (place if isinstance(place, int) else place[0] for place in part.places)
+            rows[part.is_found].update(of)
+        return sorted(rows[True] - rows[False])
 
     def _set_alarms(self) -> None:
         node = self.node
@@ -113,11 +180,19 @@ class Work:
             self._again_or_fail(part, outcome)
             return
         part.outputs = outcome
+        if part.keys:
+            self.run.runner.cache.keep(part, outcome)
+        self._answer(part)
+
+    def _answer(self, part: Part) -> None:
         self._drop(part)
         self._open -= 1
         if self._open == 0:
-            self.close()
-            self.run.complete(self)
+            self._complete()
+
+    def _complete(self) -> None:
+        self.close()
+        self.run.complete(self)
 
     def given_up(self, attempt: Attempt, error: NodeError) -> None:
         if attempt in attempt.part.attempts:
@@ -192,6 +267,8 @@ class Work:
 
     def _drop(self, part: Part) -> None:
         """Calls still under way for a part are late from now on."""
+        if part.keys:
+            self.run.runner.cache.forget(part)
         attempts, part.attempts = part.attempts, []
         for attempt in attempts:
             self.run.runner.give_up(*self.node.slots.drop(attempt))

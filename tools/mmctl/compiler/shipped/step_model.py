@@ -23,9 +23,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:  # in a model's folder the files lie side by side, without a package
+    from mmctl.compiler.shipped.model_counters import FAILURES, Counters, Teller
     from mmctl.compiler.shipped.step_reads import Read, read_of
     from mmctl.compiler.shipped.step_tensors import StepError, Tensor
 else:
+    from model_counters import FAILURES, Counters, Teller
     from step_reads import read_of
     from step_tensors import StepError, Tensor
 
@@ -260,6 +262,8 @@ class TritonPythonModel:
         import triton_python_backend_utils
 
         self.pb_utils = triton_python_backend_utils
+        self.counters = Counters()
+        self.teller = Teller(self.counters, args["model_name"], [(FAILURES, "error")])
         self.steps = Steps(plan, load_functions(plan, folder))
         self.names = [tensor.name for tensor in self.steps.inputs]
         self.is_straight = self.steps.batched and not any(t.optional for t in self.steps.inputs)
@@ -324,5 +328,8 @@ class TritonPythonModel:
         return self.pb_utils.InferenceResponse(tensors)
 
     def _refusal(self, error: StepError) -> Any:
+        """Told at once: this is the only thread that may."""
+        self.counters.add(FAILURES, "error")
+        self.teller.tell()
         told = self.pb_utils.TritonError(f"step `{error.step}`: {error}")
         return self.pb_utils.InferenceResponse(output_tensors=[], error=told)

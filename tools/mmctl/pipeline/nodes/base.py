@@ -22,6 +22,12 @@ class QuorumEntry(Entry):
     of: Annotated[tuple[str, ...], Field(min_length=1)]
 
 
+class CacheEntry(Entry):
+    """`{ttl_s: 60}`: an answer is reused for so long after it was given."""
+
+    ttl_s: Annotated[float, Field(gt=0, le=2_592_000)]
+
+
 class NodeEntry(Entry):
     """Fields are the keys of the YAML entry. `inputs` maps the callee's names to references."""
 
@@ -36,3 +42,4 @@ class NodeEntry(Entry):
     foreach: str | None = None
     after: tuple[str, ...] = ()
     max_in_flight: Annotated[int, Field(ge=1, le=256)] | None = None
+    cache: CacheEntry | None = None
