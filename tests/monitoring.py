@@ -68,8 +68,10 @@ class Prometheus:
         return [rule for group in self._get("rules")["data"]["groups"] for rule in group["rules"]]
 
     def ready(self) -> bool:
+        """It takes connections before it answers questions."""
         try:
-            return bool(self.query("vector(1)"))
+            with urllib.request.urlopen(f"http://{self.address}/-/ready") as answer:
+                return bool(answer.status == 200)
         except OSError:
             return False
 

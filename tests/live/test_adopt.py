@@ -12,8 +12,11 @@ from servers import Serve
 
 from mmctl.cli.app import main
 from mmctl.client import Client
+from mmctl.client.transport import GrpcTransport
 from mmctl.errors import InferenceError
 from mmctl.files import write_text
+from mmctl.inference import InferRequest
+from mmctl.server.process import EmbeddedTriton
 
 pytestmark = pytest.mark.live
 
@@ -100,15 +103,23 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def original(repository: Path, serve: Serve) -> EmbeddedTriton:
+    return serve(repository)
+
+
+@pytest.fixture(scope="module")
 def clients(
-    repository: Path, serve: Serve, tmp_path_factory: pytest.TempPathFactory
+    original: EmbeddedTriton,
+    repository: Path,
+    serve: Serve,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[tuple[Client, Client]]:
     """Of the original, and of the workspace that adopted it."""
     space = tmp_path_factory.mktemp("space")
     (space / "mmctl.yaml").write_text("")
     assert main(["-C", str(space), "adopt", str(repository), "--yes"]) == 0
     with (
-        Client(serve(repository).grpc) as before,
+        Client(original.grpc) as before,
         Client(serve(space / "model_repository").grpc) as after,
     ):
         yield before, after
@@ -157,6 +168,11 @@ def test_an_ensemble_that_uses_one_output_of_another_answers_too(
     np.testing.assert_array_equal(found, np.full((2, 3), 9, "float32"))
 
 
-def test_the_repair_is_one(clients: tuple[Client, Client]) -> None:
-    with pytest.raises(InferenceError, match="deadlock"):
-        clients[0].infer("inner", {"x": np.ones((1, 3), "float32")}, outputs=["y"])
+def test_the_repair_is_one(original: EmbeddedTriton) -> None:
+    """Asked as Triton is: our client asks an ensemble for all of its outputs."""
+    asked = InferRequest("inner", {"x": np.ones((1, 3), "float32")}, outputs=("y",))
+    with (
+        GrpcTransport(original.grpc) as transport,
+        pytest.raises(InferenceError, match="deadlock"),
+    ):
+        transport.infer(asked, timeout_s=20)

@@ -461,9 +461,15 @@ def test_a_killed_process_fails_a_node_without_timeout_in_two_seconds(client: Cl
 
 
 def executed(triton: EmbeddedTriton) -> int:
-    """Rows that the model behind all nodes of `six` has run, as Triton counts them."""
-    with urlopen(f"http://{triton.http}/v2/models/adding/stats", timeout=10) as answer:
-        return int(json.load(answer)["model_stats"][0]["inference_count"])
+    """Rows that the model behind all nodes of `six` has run, as Triton counts them: a little after
+    it has answered, so until the count stays as it is.
+    """
+    counts = [-1, -2]
+    while len(set(counts[-5:])) > 1:
+        with urlopen(f"http://{triton.http}/v2/models/adding/stats", timeout=10) as answer:
+            counts.append(int(json.load(answer)["model_stats"][0]["inference_count"]))
+        time.sleep(0.05)
+    return counts[-1]
 
 
 def test_of_nodes_with_cache_only_those_behind_a_change_run(

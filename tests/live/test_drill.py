@@ -220,8 +220,8 @@ MUTATIONS = {
     ),
     "swaps requests": (
         "bls_model",
-        "send(_response(plan, outcome, request))",
-        "send(_response(plan, self.swapped(outcome), request))",
+        "send(self._response(outcome, request))",
+        "send(self._response(self.swapped(outcome), request))",
     ),
 }
 

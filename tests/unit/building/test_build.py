@@ -204,3 +204,35 @@ def test_a_file_of_a_package_with_another_hash_is_refused(
     with pytest.raises(InputError, match=r"has sha256 2cf24dba.*, its assets\.yaml says 0000"):
         run(small)
     assert not (small.models / "twice__double" / "1").exists()
+
+
+KEPT = "double: {step: double, inputs: {x: x}, cache: {ttl_s: 60},"
+
+
+def test_a_model_that_moves_takes_its_kept_answers_out_of_reach(small: Workspace) -> None:
+    """They are found by its content, which plan.json says."""
+    pipeline = small.pipelines / "twice"
+    edit(pipeline / "pipeline.yaml", "double: {step: double, inputs: {x: x},", KEPT)
+    plans = []
+    for version in (1, 2):
+        run(small)
+        folder = small.models / "twice" / str(version)
+        plans.append(json.loads((folder / "plan.json").read_text()))
+        edit(pipeline / "steps.py", "x * 2" if version == 1 else "x + x", "x + x")
+    (before, after) = (plan["digests"]["twice__double"] for plan in plans)
+    assert before != after == lock_of(small, "twice__double").build_key
+    assert [plan["pins"] for plan in plans] == [{"twice__double": 1}, {"twice__double": 2}]
+    assert plans[0]["nodes"] == plans[1]["nodes"]
+
+
+def test_answers_of_a_folder_of_ones_own_are_not_kept(small: Workspace) -> None:
+    """Nobody knows when its content changes."""
+    path = small.pipelines / "twice" / "pipeline.yaml"
+    edit(path, "{model: echo, inputs: {x: double.y}}",
+         "{model: echo, inputs: {x: double.y}, cache: {ttl_s: 60}}")  # fmt: skip
+    with pytest.raises(InvalidFiles) as error:
+        run(small)
+    [finding] = error.value.findings
+    assert finding.message.startswith("`echo.cache`: `echo` is a model of your own")
+    assert (finding.line, finding.column) == (6, 46)
+    assert finding.path == "ensembles/twice/pipeline.yaml"

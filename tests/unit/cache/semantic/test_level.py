@@ -105,6 +105,22 @@ def test_before_a_proof_the_static_rule_holds_and_nothing_as_near_disagrees() ->
     assert not level.look(P, "", at(0.999)).accepted
 
 
+def test_before_a_proof_nothing_is_given_until_probes_have_kept_the_promise() -> None:
+    level = a_level(VERIFIED)
+    level.store(P, "", at(1), entry("a"))
+    for number in range(40):
+        verdict = level.look(P, "", at(0.96))
+        assert verdict.accepted
+        assert verdict.probe or number >= 19  # 1 of 20 would be 5 %
+        if verdict.probe:
+            level.learn(verdict, entry("a"))
+    assert not all(level.look(P, "", at(0.96)).probe for _ in range(40))
+    while not (verdict := level.look(P, "", at(0.96))).probe:
+        pass
+    level.learn(verdict, entry("b"))
+    assert all(level.look(P, "", at(0.96)).probe for _ in range(40))
+
+
 def test_it_earns_its_gate_and_keeps_its_promise() -> None:
     level = a_level(VERIFIED)
     assert level.trust is not None

@@ -79,9 +79,11 @@ def test_partitions_that_are_gone_leave_nothing_behind() -> None:
     assert len(ring._names) <= 5
 
 
-def test_vectors_of_another_length_are_another_ring() -> None:
-    ring = Ring[str](4, Clock())
-    ring.add(b"a", vectors(1)[0], "x", 60)
-    assert ring.search(b"a", vectors(1, 8)[0], 8) == []
-    ring.add(b"a", vectors(1, 8)[0], "y", 60)
-    assert [near.item for near in ring.search(b"a", vectors(1, 8)[0], 8)] == ["y"]
+def test_vectors_of_several_lengths_live_side_by_side() -> None:
+    ring, known = Ring[str](4, Clock()), {size: vectors(1, size)[0] for size in (16, 32, 8)}
+    for size, vector in known.items():
+        ring.add(str(size).encode(), vector, f"of {size}", 60)
+    for size, vector in known.items():
+        (near,) = ring.search(str(size).encode(), vector, 8)
+        assert near.item == f"of {size}"
+        assert near.similarity == pytest.approx(1)

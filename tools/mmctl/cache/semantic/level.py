@@ -29,7 +29,7 @@ from mmctl.errors import InputError, MmctlError
 PROBES = 0.05
 """The share of hits that are computed nevertheless, once a gate is proved."""
 PROBES_BEFORE = 0.5
-"""The same before: what lies so near is what a proof needs most."""
+"""The same before, where the static rule may answer: what lies so near is what a proof needs."""
 ASKED_AGAIN = 2
 """Texts that are looked up again for each that is learned from, while no gate is proved."""
 REST_S = 5.0
@@ -146,9 +146,13 @@ class Level:
         features, same = self._features(near)
         with self._lock:
             gate = trust.chance(features)
-            accepted = self._is_static(near, same) if gate is None else trust.accepts(gate)
+            if gate is not None:
+                accepted, probes = trust.accepts(gate), PROBES
+            else:
+                accepted = self._is_static(near, same)
+                probes = PROBES_BEFORE if trust.trusts_static else 1.0
         accepted = accepted and _agree(facts, kept)
-        probe = accepted and self._chance() < (PROBES_BEFORE if gate is None else PROBES)
+        probe = accepted and self._chance() < probes
         return Verdict(asked, kept.entry, similarity, gate, accepted, probe, features)
 
     def _is_static(self, near: list[Near[Kept]], same: list[bool]) -> bool:

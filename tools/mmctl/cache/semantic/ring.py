@@ -57,18 +57,19 @@ class Ring(Generic[T]):
         return self._size
 
     def add(self, partition: bytes, vector: Vector, item: T, ttl_s: float) -> None:
-        """Keep `vector`, float32 [D], in the place of the oldest. A vector of another length than
-        those before makes a new ring: its embedder is another one.
+        """Keep `vector`, float32 [D], in the place of the oldest. Those of one partition have the
+        same length; a shorter one than others lies there with zeros behind it.
         """
         with self._lock:
-            if vector.size != self._vectors.shape[1]:
-                self._begin(vector.size)
+            if vector.size > self._vectors.shape[1]:
+                self._widen(vector.size)
             place = self._next
             if self._size == self._entries:
                 self._forget(place)
             else:
                 self._size += 1
-            self._vectors[place] = vector
+            self._vectors[place, : vector.size] = vector
+            self._vectors[place, vector.size :] = 0
             self._partitions[place] = self._number(partition)
             self._ends[place] = self._clock() + ttl_s
             self._items[place] = item
@@ -78,10 +79,10 @@ class Ring(Generic[T]):
         """The nearest of a partition that have not ended, nearest first, `count` at most."""
         with self._lock:
             number = self._numbers.get(partition)
-            if number is None or vector.size != self._vectors.shape[1]:
+            if number is None:
                 return []
             size = self._size
-            cosines = self._vectors[:size] @ vector
+            cosines = self._vectors[:size, : vector.size] @ vector
             near = np.flatnonzero(cosines >= _FLOOR)
             alive = (self._partitions[near] == number) & (self._ends[near] > self._clock())
             near = near[alive]
@@ -98,11 +99,10 @@ class Ring(Generic[T]):
         assert item is not None
         return item
 
-    def _begin(self, dimensions: int) -> None:
+    def _widen(self, dimensions: int) -> None:
+        older = self._vectors
         self._vectors = np.zeros((self._entries, dimensions), np.float32)
-        self._items = [None] * self._entries
-        self._numbers, self._counts, self._names, self._free = {}, {}, [], []
-        self._next = self._size = 0
+        self._vectors[: len(older), : older.shape[1]] = older
 
     def _number(self, partition: bytes) -> int:
         """A small number that stands for a partition while it has entries."""

@@ -1,6 +1,7 @@
 """What a level of the policy `verified` may give: only what was proved, while it holds.
 
-It begins without a gate: then the static rule holds. As labels come, a gate is fitted and a line
+It begins without a gate: then the static rule may answer, once its own probes have kept the promise
+often enough. As labels come, a gate is fitted and a line
 chosen on one half of them; where that half says that it can be done, it is proved on the other, of
 which nothing was ever chosen. Attempts share the risk of being wrong: of 5 % the first has a half,
 each next one half of what is left. What has proved a gate is used up. Probes watch a gate that was
@@ -59,6 +60,13 @@ class Trust:
 
     def accepts(self, chance: float) -> bool:
         return self.calibration is not None and chance >= self.calibration.line
+
+    @property
+    def trusts_static(self) -> bool:
+        """Whether the static rule may answer: its probes, and one more that is wrong, keep to the
+        promise.
+        """
+        return self.alarm.errors + 1 <= self.max_error * (self.alarm.probes + 1)
 
     def learn(
         self,
