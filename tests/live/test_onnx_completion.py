@@ -128,7 +128,8 @@ def loaded(
         case = recorded[pair]
         return server.load(case.name, case.text, MODELS[pair[0]]())
 
-    with ThreadPoolExecutor(4) as pool:
+    # Models that load at once may speak in one line of the log, which then belongs to nobody.
+    with ThreadPoolExecutor(4 if ALL else 1) as pool:
         return dict(zip(PAIRS, pool.map(load, PAIRS), strict=True))
 
 
