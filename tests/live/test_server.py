@@ -224,6 +224,25 @@ def test_a_killed_stub_is_reported_and_its_model_reloaded(
             assert infer(server.http, "echo") == [1.0, 2.0]
 
 
+def test_a_stub_that_dies_as_soon_as_its_model_is_reloaded_is_not_forgotten(
+    serve: Serve, repository: Path
+) -> None:
+    """The watch has never seen it alive."""
+    add_model(repository, "echo")
+    reloaded: list[int] = []
+
+    def say(line: str) -> None:
+        if "is reloaded" in line and not reloaded:
+            os.kill(server.stub_pids()[0], signal.SIGKILL)
+        reloaded.extend([1] if "is reloaded" in line else [])
+
+    with serve(repository, say=say) as server:
+        time.sleep(1.0)  # let the watch see it alive
+        os.kill(server.stub_pids()[0], signal.SIGKILL)
+        eventually(lambda: len(reloaded) == 2)
+        assert infer(server.http, "echo") == [1.0, 2.0]
+
+
 def test_a_killed_triton_is_a_crash_that_leaves_nothing(serve: Serve, repository: Path) -> None:
     add_model(repository, "echo")
     server = serve(repository)

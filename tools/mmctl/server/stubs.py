@@ -92,16 +92,20 @@ class StubWatch:
 
     def look(self) -> None:
         """One round. A death is believed at the second look: a load ends stubs as well, and what
-        it puts in their place shows only a moment later.
+        it puts in their place shows only a moment later. What was reloaded is looked at once more:
+        its new process may be dead before it was ever seen.
         """
         live = read_stubs(self._server)
         counts = Counter((stub.model, stub.version) for stub in live.values())
+        reloaded = []
         for dead in {(stub.model, stub.version): stub for stub in self._suspects}.values():
             if counts[dead.model, dead.version] < self._wanted(dead.model, dead.version):
                 self.deaths.append(dead.model)
                 self._say(f"a process of `{dead.model}` has died (instance `{dead.instance}`)")
-                self._reload(dead)
-        self._suspects = [stub for pid, stub in self._known.items() if pid not in live]
+                if self._reload(dead):
+                    reloaded.append(dead)
+        gone = [stub for pid, stub in self._known.items() if pid not in live]
+        self._suspects = [*reloaded, *gone]
         self._known = live
 
     def _run(self) -> None:
@@ -121,16 +125,17 @@ class StubWatch:
         except Refusal:
             return 0
 
-    def _reload(self, dead: Stub) -> None:
+    def _reload(self, dead: Stub) -> bool:
         """Triton loads what has moved: so the version folder's time moves, its files do not."""
         if not self._budget.take(dead.model, monotonic()):
             self._say(f"`{dead.model}` keeps dying ({RELOADS} reloads in a minute): given up")
-            return
+            return False
         begin = monotonic()
         try:
             os.utime(self._served / dead.model / dead.version)
             self._control.load(dead.model)
         except (OSError, Refusal) as error:
             self._say(f"`{dead.model}` cannot be reloaded: {error}")
-        else:
-            self._say(f"`{dead.model}` is reloaded after {monotonic() - begin:.1f} s")
+            return False
+        self._say(f"`{dead.model}` is reloaded after {monotonic() - begin:.1f} s")
+        return True
