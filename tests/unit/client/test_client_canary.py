@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from mmctl.client.canary import ASK_AGAIN_S, Canaries, part_of
+from mmctl.client.description import Candidacy
 from mmctl.inference import InferRequest
 
 
@@ -37,14 +38,14 @@ def canaries(clock: Clock) -> Canaries:
 
 @pytest.mark.parametrize("share", [0, 0.5, 10, 50, 100])
 def test_the_candidate_gets_its_share(canaries: Canaries, share: float) -> None:
-    canaries.learn("m", share)
+    canaries.learn("m", Candidacy(share))
     taken = sum(canaries.candidate_for(request(), f"user-{n}") is not None for n in range(20_000))
     assert taken / 200 == pytest.approx(share, abs=1)
 
 
 def test_a_larger_share_keeps_the_keys_of_a_smaller_one(canaries: Canaries) -> None:
     def taken(share: float) -> set[int]:
-        canaries.learn("m", share)
+        canaries.learn("m", Candidacy(share))
         return {n for n in range(500) if canaries.candidate_for(request(), str(n))}
 
     assert taken(10) < taken(40)
@@ -55,7 +56,7 @@ def test_a_key_goes_the_same_way_in_every_process() -> None:
 
 
 def test_without_a_key_the_id_decides_and_without_one_the_inputs(canaries: Canaries) -> None:
-    canaries.learn("m", 50)
+    canaries.learn("m", Candidacy(50))
 
     def goes(value: float, name: str = "", key: str = "") -> bool:
         return canaries.candidate_for(request(value, name=name), key) is not None
@@ -67,7 +68,7 @@ def test_without_a_key_the_id_decides_and_without_one_the_inputs(canaries: Canar
 
 
 def test_inputs_of_other_shape_or_type_are_others(canaries: Canaries) -> None:
-    canaries.learn("m", 50)
+    canaries.learn("m", Candidacy(50))
     values = [np.zeros((1, n), kind) for n in range(1, 20) for kind in (np.float32, np.int32)]
     ways = {canaries.candidate_for(InferRequest("m", {"x": v}), "") is None for v in values}
     assert ways == {True, False}

@@ -154,7 +154,7 @@ def signature_async(server: FakeTriton, model: str = "echo", version: str = "") 
     async def ask() -> Signature:
         transport = AsyncGrpcTransport(server.address)
         try:
-            return await transport.signature(model, version)
+            return (await transport.describe(model, version)).signature
         finally:
             await transport.close()
 
@@ -168,14 +168,14 @@ BOTH_SIGNATURES = pytest.mark.parametrize(
 
 def share(server: FakeTriton) -> float:
     with GrpcTransport(server.address) as transport:
-        return transport.share("echo")
+        return transport.candidate("echo").share
 
 
 def share_async(server: FakeTriton) -> float:
     async def ask() -> float:
         transport = AsyncGrpcTransport(server.address)
         try:
-            return await transport.share("echo")
+            return (await transport.candidate("echo")).share
         finally:
             await transport.close()
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
+from mmctl.client.description import NO_CANDIDATE, Candidacy
 from mmctl.inference import InferRequest
 from mmctl.triton.repository import NEXT
 from mmctl.wire import encode
@@ -24,8 +25,7 @@ class Canaries:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._shares: dict[str, float] = {}
-        self._shadows: dict[str, float] = {}
+        self._known: dict[str, Candidacy] = {}
         self._due: dict[str, float] = {}
 
     def asks(self, request: InferRequest) -> bool:
@@ -40,27 +40,27 @@ class Canaries:
         self._due[request.model] = now + ASK_AGAIN_S
         return True
 
-    def learn(self, model: str, share: float, shadow: float = 0.0) -> None:
-        """A share of 0 is that of a candidate which does not answer, too. `shadow` is the share of
-        the requests that are copied to it.
-        """
-        self._shares[model], self._shadows[model] = share, shadow
+    def learn(self, model: str, candidacy: Candidacy) -> None:
+        """NO_CANDIDATE is that of a candidate which does not answer, too."""
+        self._known[model] = candidacy
 
     def candidate_for(self, request: InferRequest, key: str | bytes) -> InferRequest | None:
         """The same request to the candidate, when it is one of its share; `key` may be empty."""
-        return self.copy_of(request) if _is_of(self._shares, request, key) else None
+        return self.copy_of(request) if _is_of(self._of(request).share, request, key) else None
 
     def shadows(self, request: InferRequest, key: str | bytes) -> bool:
         """Whether the candidate gets a copy of it."""
-        return _is_of(self._shadows, request, key)
+        return _is_of(self._of(request).shadow, request, key)
+
+    def _of(self, request: InferRequest) -> Candidacy:
+        return self._known.get(request.model, NO_CANDIDATE)
 
     def copy_of(self, request: InferRequest) -> InferRequest:
         """The same request to the candidate."""
         return replace(request, model=request.model + NEXT)
 
 
-def _is_of(shares: Mapping[str, float], request: InferRequest, key: str | bytes) -> bool:
-    share = shares.get(request.model, 0.0)
+def _is_of(share: float, request: InferRequest, key: str | bytes) -> bool:
     if not share or not _is_open(request):
         return False
     return part_of(key or request.request_id or content_of(request)) < share * 100

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from mmctl.client.answers import result_of
 from mmctl.client.batches import joined, parts_of, same_version
 from mmctl.client.canary import Canaries
-from mmctl.client.description import NO_CANDIDATE, Candidacy, Description
+from mmctl.client.description import NO_CANDIDATE, Description
 from mmctl.client.effects import Describe, Gather, Infer, Mirror, Next, Open, Seek
 from mmctl.client.requests import request_for
 from mmctl.client.status import NotServedError
@@ -93,11 +93,14 @@ class Core:
         told, request = yield from self._made(call, until, splits=True)
         _refuse_streams(told, call)
         _refuse_orphans(told, call)
-        try:
-            response, note = yield from self._from_one_of_two(call, request, told, until)
-        except InferenceError:
-            self._forget(call.model, call.version)  # perhaps it was reloaded: ask again
-            raise
+
+        def ask(asked: InferRequest) -> Steps[tuple[InferResponse, CacheNote]]:
+            about = told
+            if asked is not request:
+                about = yield from self._about_candidate(asked, told, until)
+            return (yield from self._cached(call, asked, about, until))
+
+        response, note = yield from self._from_one_of_two(call, request, ask)
         return result_of(response, note, told.signature)
 
     def describe(self, model: str, version: str = "") -> Steps[Description]:
@@ -113,19 +116,11 @@ class Core:
         until = _Until(call.timeout_s, self._clock)
         told, request = yield from self._made(call, until, splits=False)
         _refuse_orphans(told, call)
-        if self.canaries.asks(request):
-            yield from self._sought(request.model)
-        candidate = self.canaries.candidate_for(request, call.key)
-        if candidate is not None:
-            try:
-                return (yield from self._opened(call, candidate, told, until))
-            except NotServedError:
-                self._learn(call.model, NO_CANDIDATE)
-        try:
-            return (yield from self._opened(call, request, told, until))
-        except InferenceError:
-            self._forget(call.model, call.version)
-            raise
+
+        def ask(asked: InferRequest) -> Steps[Stream]:
+            return self._opened(call, asked, told, until)
+
+        return (yield from self._from_one_of_two(call, request, ask))
 
     def following(self, stream: Stream) -> Steps[InferResult | None]:
         """The next answer of a stream; None after the last."""
@@ -198,25 +193,24 @@ class Core:
     # ------------------------------------------------------------ who answers
 
     def _from_one_of_two(
-        self, call: Call, request: InferRequest, told: Description, until: _Until
-    ) -> Steps[tuple[InferResponse, CacheNote]]:
-        """The candidate, when the request is one of its share. Where it is gone, the live model."""
+        self, call: Call, request: InferRequest, ask: Callable[[InferRequest], Steps[T]]
+    ) -> Steps[T]:
+        """Of the candidate, when the request is one of its share. Where it is gone, of the live
+        model.
+        """
         if self.canaries.asks(request):
-            yield from self._sought(request.model)
+            self.canaries.learn(request.model, (yield Seek(request.model)))
         candidate = self.canaries.candidate_for(request, call.key)
-        if candidate is not None:
-            try:
-                about = yield from self._about_candidate(candidate, told, until)
-                return (yield from self._cached(call, candidate, about, until))
-            except NotServedError:
-                self._learn(call.model, NO_CANDIDATE)
-        return (yield from self._cached(call, request, told, until))
-
-    def _sought(self, model: str) -> Steps[None]:
-        self._learn(model, (yield Seek(model)))
-
-    def _learn(self, model: str, candidacy: Candidacy) -> None:
-        self.canaries.learn(model, candidacy.share, candidacy.shadow)
+        try:
+            if candidate is not None:
+                try:
+                    return (yield from ask(candidate))
+                except NotServedError:
+                    self.canaries.learn(call.model, NO_CANDIDATE)
+            return (yield from ask(request))
+        except InferenceError:
+            self._forget(call.model, call.version)  # perhaps it was reloaded: ask again
+            raise
 
     def _about_candidate(
         self, candidate: InferRequest, live: Description, until: _Until

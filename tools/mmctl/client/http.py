@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NoReturn, Self, TypeVar
+from typing import Any, NoReturn, Self
 from urllib.parse import quote
 
-from mmctl.client.description import NO_CANDIDATE, Candidacy, Description
+from mmctl.client.description import Candidacy, Description
 from mmctl.client.http_messages import (
     LENGTH_HEADER,
     error_text,
@@ -23,16 +22,14 @@ from mmctl.client.http_messages import (
     infer_response,
     status_code,
 )
-from mmctl.client.messages import candidacy_of, description_of, entries_of, latest, loaded_of
-from mmctl.client.status import Failure, IndexEntry, NotFoundError, error_of, unknown_model
+from mmctl.client.messages import entries_of, loaded_of
+from mmctl.client.questions import Questions
+from mmctl.client.status import Failure, IndexEntry, error_of
 from mmctl.client.tls import Tls, parse_url
-from mmctl.client.transport import ASIDE_S, CONNECT_S, checked_headers, name_of, read_json
-from mmctl.effects import Steps, adrive, drive
-from mmctl.errors import InputError, MmctlError, WorldError
+from mmctl.client.transport import CONNECT_S, checked_headers, name_of, read_json
+from mmctl.effects import Steps, T, adrive, drive
+from mmctl.errors import InputError, WorldError
 from mmctl.inference import InferRequest, InferResponse
-from mmctl.triton.repository import NEXT
-
-T = TypeVar("T")
 
 CHUNK_BYTES = 1 << 20
 """A large body is sent in such chunks: what httpx2 is given at once, it copies again and again."""
@@ -64,7 +61,7 @@ class Reply:
     body: bytes
 
 
-class Calls:
+class Calls(Questions):
     """What to exchange for each question, and how to read what comes. Yields Exchange, is sent a
     Reply. Pure.
     """
@@ -95,52 +92,27 @@ class Calls:
         )
         return infer_response(reply.headers.get(LENGTH_HEADER.lower()), reply.body, request.model)
 
-    def describe(
-        self, model: str, version: str, *, identify: bool, timeout_s: float | None
-    ) -> Steps[Description]:
-        where = name_of(model, version)
-        try:
-            config = yield from self._config(model, version, where, timeout_s)
-        except NotFoundError as error:
-            raise (yield from self._explained(error, model, version)) from error
-        told = description_of(config, version)
-        if identify and not told.identity.version:
-            reply = yield from self._asked("GET", _path(model), where, timeout_s)
-            known = read_json("ModelMetadataResponse", reply.body)
-            told = description_of(config, latest(known.versions))
-        return told
-
-    def candidate(self, model: str) -> Steps[Candidacy]:
-        try:
-            config = yield from self._config(model + NEXT, "", model + NEXT, ASIDE_S)
-        except WorldError:
-            return NO_CANDIDATE
-        return candidacy_of(config)
-
     def ready(self, timeout_s: float | None) -> Steps[bool]:
         """Triton says 400 where it is not; the names of models are nobody's here."""
         exchange = self._exchange("GET", "/v2/health/ready", self.address, timeout_s)
         reply: Reply = yield exchange
         return reply.status == 200
 
-    def _config(self, model: str, version: str, where: str, timeout_s: float | None) -> Steps[Any]:
-        reply = yield from self._asked("GET", f"{_path(model, version)}/config", where, timeout_s)
+    def config(self, model: str, version: str, timeout_s: float | None) -> Steps[Any]:
+        path, where = f"{_path(model, version)}/config", name_of(model, version)
+        reply = yield from self._asked("GET", path, where, timeout_s)
         return read_json("ModelConfig", reply.body)
 
-    def _explained(self, error: MmctlError, model: str, version: str) -> Steps[MmctlError]:
-        # As over gRPC: the index may be closed to us, and statistics as well.
-        for list_models, only_loaded in ((self._index, False), (self._loaded, True)):
-            with suppress(WorldError):
-                index: tuple[IndexEntry, ...] = yield from list_models()
-                return unknown_model(model, version, self.address, index, only_loaded=only_loaded)
-        return error
+    def versions(self, model: str, timeout_s: float | None) -> Steps[Sequence[str]]:
+        reply = yield from self._asked("GET", _path(model), name_of(model, ""), timeout_s)
+        return list(read_json("ModelMetadataResponse", reply.body).versions)
 
-    def _index(self) -> Steps[tuple[IndexEntry, ...]]:
+    def index(self) -> Steps[tuple[IndexEntry, ...]]:
         reply = yield from self._asked("POST", "/v2/repository/index", self.address, None)
         message = read_json("RepositoryIndexResponse", b'{"models":%s}' % reply.body)
         return entries_of(message)
 
-    def _loaded(self) -> Steps[tuple[IndexEntry, ...]]:
+    def loaded(self) -> Steps[tuple[IndexEntry, ...]]:
         reply = yield from self._asked("GET", "/v2/models/stats", self.address, None)
         return loaded_of(read_json("ModelStatisticsResponse", reply.body))
 

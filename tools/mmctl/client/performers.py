@@ -27,6 +27,17 @@ MIRROR_S = 30.0
 """A copy may take so long where its request has no deadline."""
 
 
+def _questions(server: Any) -> dict[type, Callable[[Any], Any]]:
+    """What a server answers, or lets one await."""
+    return {
+        Infer: lambda effect: server.infer(effect.request, effect.timeout_s),
+        Describe: lambda effect: server.describe(
+            effect.model, effect.version, identify=effect.identify, timeout_s=effect.timeout_s
+        ),
+        Seek: lambda effect: server.candidate(effect.model),
+    }
+
+
 class Threads:
     """Blocks whoever asks. Any number of threads may share it."""
 
@@ -34,14 +45,7 @@ class Threads:
         self._server = server
         self._rows: dict[type, Callable[[Any], Any]] = {
             **(cache.performers if cache is not None else {}),
-            Infer: lambda effect: server.infer(effect.request, effect.timeout_s),
-            Describe: lambda effect: server.describe(
-                effect.model,
-                effect.version,
-                identify=effect.identify,
-                timeout_s=effect.timeout_s,
-            ),
-            Seek: lambda effect: server.candidate(effect.model),
+            **_questions(server),
             Gather: lambda effect: self._gathered(effect.steps),
             Mirror: self._mirrored,
             Open: lambda effect: server.stream(effect.request, effect.timeout_s),
@@ -103,14 +107,7 @@ class Tasks:
         self._server = server
         self._rows: dict[type, Callable[[Any], Awaitable[Any]]] = {
             **(cache.async_performers if cache is not None else {}),
-            Infer: lambda effect: server.infer(effect.request, effect.timeout_s),
-            Describe: lambda effect: server.describe(
-                effect.model,
-                effect.version,
-                identify=effect.identify,
-                timeout_s=effect.timeout_s,
-            ),
-            Seek: lambda effect: server.candidate(effect.model),
+            **_questions(server),
             Gather: lambda effect: self._gathered(effect.steps),
             Mirror: self._mirrored,
             Open: self._opened,

@@ -16,7 +16,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self
 
 from mmctl.client.description import Candidacy, Description
 from mmctl.client.retries import RETRIES, Budget, Retries
@@ -29,11 +29,9 @@ from mmctl.client.transport import (
     GrpcTransport,
     Server,
 )
-from mmctl.effects import Steps, adrive, drive
+from mmctl.effects import Steps, T, adrive, drive
 from mmctl.errors import InputError, WorldError
 from mmctl.inference import InferRequest, InferResponse
-
-T = TypeVar("T")
 
 PROBE_S = 1.0
 """A replica that is back says within this time that it is ready."""

@@ -6,31 +6,29 @@ The only module that knows tritonclient, which costs 0.2 s to import: when the f
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
-from mmctl.client.description import NO_CANDIDATE, Candidacy, Description
+from mmctl.client.description import Candidacy, Description
 from mmctl.client.messages import (
     MAX_MESSAGE_BYTES,
-    candidacy_of,
     counts_of,
-    description_of,
     entries_of,
-    latest,
     loaded_of,
     request_message,
     response_of,
 )
+from mmctl.client.questions import Questions
 from mmctl.client.statistics import ModelStatistics, statistics_of
-from mmctl.client.status import Counts, Failure, IndexEntry, NotFoundError, error_of, unknown_model
+from mmctl.client.status import Counts, Failure, IndexEntry, error_of
 from mmctl.client.tls import Address, Tls, not_grpc, parse_url
-from mmctl.errors import InferenceError, InputError, MmctlError, WorldError
+from mmctl.effects import Steps, T, adrive, drive
+from mmctl.errors import InferenceError, InputError, WorldError
 from mmctl.inference import InferRequest, InferResponse
 from mmctl.tensors import Signature
 from mmctl.triton.config import ModelConfig
 from mmctl.triton.pbtxt import config_of
-from mmctl.triton.repository import NEXT
 
 CONNECT_S = 3
 """A host that does not answer at all is given up after so long."""
@@ -42,8 +40,6 @@ _OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.min_reconnect_backoff_ms", CONNECT_S * 1000),  # so long may connecting take
 )
-ASIDE_S = 2.0
-"""A question beside the request must not hold it up for longer."""
 
 
 class Transport(Protocol):
@@ -126,6 +122,43 @@ class AsyncServer(AsyncTransport, AsyncCatalog, Protocol):
     async def close(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Rpc:
+    """One call of gRPC that is no inference; `where` is what an error is about."""
+
+    method: str
+    message: Any
+    where: str
+    timeout_s: float | None = None
+
+
+class GrpcQuestions(Questions):
+    """Yields Rpc, is sent what answers it. Pure."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def config(self, model: str, version: str, timeout_s: float | None) -> Steps[Any]:
+        message = _pb().ModelConfigRequest(name=model, version=version)
+        answer = yield Rpc("ModelConfig", message, name_of(model, version), timeout_s)
+        return answer.config
+
+    def versions(self, model: str, timeout_s: float | None) -> Steps[Sequence[str]]:
+        message = _pb().ModelMetadataRequest(name=model)
+        answer = yield Rpc("ModelMetadata", message, name_of(model, ""), timeout_s)
+        return list(answer.versions)
+
+    def index(self) -> Steps[tuple[IndexEntry, ...]]:
+        return entries_of(
+            (yield Rpc("RepositoryIndex", _pb().RepositoryIndexRequest(), self.address))
+        )
+
+    def loaded(self) -> Steps[tuple[IndexEntry, ...]]:
+        return loaded_of(
+            (yield Rpc("ModelStatistics", _pb().ModelStatisticsRequest(), self.address))
+        )
+
+
 class GrpcTransport:
     """Transport and Catalog of one Triton. Threads may share it; it connects when first used."""
 
@@ -136,6 +169,7 @@ class GrpcTransport:
 
         address = _grpc_address(url, tls)
         self.address = address.place
+        self._questions = GrpcQuestions(self.address)
         self._headers = dict(headers or {})
         self._channel = _channel(grpc, address)
         self._stub = _stub(self._channel)
@@ -185,42 +219,18 @@ class GrpcTransport:
         identify: bool = False,
         timeout_s: float | None = None,
     ) -> Description:
-        message = _pb().ModelConfigRequest(name=model, version=version)
-        where = name_of(model, version)
-        try:
-            answer = self._send(self._stub.ModelConfig, message, where, timeout_s=timeout_s)
-        except NotFoundError as error:
-            raise self._explain(error, model, version) from error
-        told = description_of(answer.config, version)
-        if identify and not told.identity.version:
-            asked = _pb().ModelMetadataRequest(name=model)
-            known = self._send(self._stub.ModelMetadata, asked, where, timeout_s=timeout_s)
-            told = description_of(answer.config, latest(known.versions))
-        return told
+        steps = self._questions.describe(model, version, identify=identify, timeout_s=timeout_s)
+        return self._done(steps)
 
     def config(self, model: str, version: str = "") -> ModelConfig:
         """What the server runs of a model. Raises InputError for one it does not have."""
-        message = _pb().ModelConfigRequest(name=model, version=version)
-        try:
-            answer = self._send(self._stub.ModelConfig, message, name_of(model, version))
-        except NotFoundError as error:
-            raise self._explain(error, model, version) from error
-        return config_of(answer.config)
+        return config_of(self._done(self._questions.known_config(model, version)))
 
     def signature(self, model: str, version: str = "") -> Signature:
         return self.describe(model, version).signature
 
     def candidate(self, model: str) -> Candidacy:
-        message = _pb().ModelConfigRequest(name=model + NEXT)
-        try:
-            answer = self._send(self._stub.ModelConfig, message, model + NEXT, timeout_s=ASIDE_S)
-        except WorldError:
-            return NO_CANDIDATE
-        return candidacy_of(answer.config)
-
-    def share(self, model: str) -> float:
-        """How many percent of the requests its candidate takes."""
-        return self.candidate(model).share
+        return self._done(self._questions.candidate(model))
 
     def counts(self, model: str) -> Counts:
         """Raises InferenceError for a model that is not served."""
@@ -245,8 +255,7 @@ class GrpcTransport:
 
     def index(self) -> tuple[IndexEntry, ...]:
         """Every version of every model in the server's repository, loaded or not."""
-        message = _pb().RepositoryIndexRequest()
-        return entries_of(self._send(self._stub.RepositoryIndex, message, self.address))
+        return self._done(self._questions.index())
 
     def load(self, model: str, timeout_s: float | None = None) -> None:
         """Load what has changed of a model. Raises InferenceError with Triton's reason, which is
@@ -262,17 +271,12 @@ class GrpcTransport:
         call = self._stub.RepositoryModelUnload
         self._send(call, message, name_of(model, ""), timeout_s=timeout_s)
 
-    def _explain(self, error: MmctlError, model: str, version: str) -> MmctlError:
-        # The index may be closed to us. Where statistics are as well, Triton's own words must do.
-        for list_models, only_loaded in ((self.index, False), (self._loaded, True)):
-            with suppress(WorldError):
-                index = list_models()
-                return unknown_model(model, version, self.address, index, only_loaded=only_loaded)
-        return error
+    def _done(self, steps: Steps[T]) -> T:
+        return drive(steps, self._perform)
 
-    def _loaded(self) -> tuple[IndexEntry, ...]:
-        message = _pb().ModelStatisticsRequest()
-        return loaded_of(self._send(self._stub.ModelStatistics, message, self.address))
+    def _perform(self, rpc: Rpc) -> Any:
+        call = getattr(self._stub, rpc.method)
+        return self._send(call, rpc.message, rpc.where, timeout_s=rpc.timeout_s)
 
     def _send(
         self,
@@ -301,6 +305,7 @@ class AsyncGrpcTransport:
 
         address = _grpc_address(url, tls)
         self.address = address.place
+        self._questions = GrpcQuestions(self.address)
         self._headers = dict(headers or {})
         self._channel = _channel(grpc.aio, address)
         self._stub = _stub(self._channel)
@@ -343,49 +348,23 @@ class AsyncGrpcTransport:
         identify: bool = False,
         timeout_s: float | None = None,
     ) -> Description:
-        message = _pb().ModelConfigRequest(name=model, version=version)
-        where = name_of(model, version)
-        try:
-            answer = await self._send(self._stub.ModelConfig, message, where, timeout_s=timeout_s)
-        except NotFoundError as error:
-            raise await self._explain(error, model, version) from error
-        told = description_of(answer.config, version)
-        if identify and not told.identity.version:
-            asked = _pb().ModelMetadataRequest(name=model)
-            known = await self._send(self._stub.ModelMetadata, asked, where, timeout_s=timeout_s)
-            told = description_of(answer.config, latest(known.versions))
-        return told
-
-    async def signature(self, model: str, version: str = "") -> Signature:
-        return (await self.describe(model, version)).signature
+        steps = self._questions.describe(model, version, identify=identify, timeout_s=timeout_s)
+        return await self._done(steps)
 
     async def candidate(self, model: str) -> Candidacy:
-        message = _pb().ModelConfigRequest(name=model + NEXT)
-        call = self._stub.ModelConfig
-        try:
-            answer = await self._send(call, message, model + NEXT, timeout_s=ASIDE_S)
-        except WorldError:
-            return NO_CANDIDATE
-        return candidacy_of(answer.config)
-
-    async def share(self, model: str) -> float:
-        return (await self.candidate(model)).share
+        return await self._done(self._questions.candidate(model))
 
     async def ready(self, timeout_s: float | None = None) -> bool:
         message = _pb().ServerReadyRequest()
         call = self._stub.ServerReady
         return bool((await self._send(call, message, self.address, timeout_s=timeout_s)).ready)
 
-    async def _explain(self, error: MmctlError, model: str, version: str) -> MmctlError:
-        pb, stub = _pb(), self._stub
-        for call, message, entries, only_loaded in (  # as in GrpcTransport
-            (stub.RepositoryIndex, pb.RepositoryIndexRequest(), entries_of, False),
-            (stub.ModelStatistics, pb.ModelStatisticsRequest(), loaded_of, True),
-        ):
-            with suppress(WorldError):
-                index = entries(await self._send(call, message, self.address))
-                return unknown_model(model, version, self.address, index, only_loaded=only_loaded)
-        return error
+    async def _done(self, steps: Steps[T]) -> T:
+        return await adrive(steps, self._perform)
+
+    async def _perform(self, rpc: Rpc) -> Any:
+        call = getattr(self._stub, rpc.method)
+        return await self._send(call, rpc.message, rpc.where, timeout_s=rpc.timeout_s)
 
     async def _send(
         self,
