@@ -31,15 +31,14 @@ from functools import partial
 
 import numpy as np
 from bench_measure import Estimate, circumstances, estimate, in_process, interleaved
-from cache_traces import TRACES, lru_hits
+from cache_traces import TRACES, duel_hits, key_of, lru_hits
 
 from mmctl.cache.cache import Cache
 from mmctl.cache.effects import Pause
 from mmctl.cache.envelope import kept
-from mmctl.cache.eviction import Duel
 from mmctl.cache.keys import Identity, exact_key
 from mmctl.cache.local import LocalStore
-from mmctl.effects import Steps, drive
+from mmctl.effects import Steps, by_type, drive
 from mmctl.inference import InferRequest, InferResponse
 
 say = partial(print, file=sys.stderr, flush=True)
@@ -134,7 +133,7 @@ def overhead() -> Iterator[Row]:
     and a processor that has just waited for a model is as cold.
     """
     cache = Cache(tenant="t")
-    rows = cache.performers
+    perform = by_type(cache.performers)
     numbers = iter(range(10**9))
 
     def compute(request: InferRequest) -> Steps[InferResponse]:
@@ -144,7 +143,7 @@ def overhead() -> Iterator[Row]:
     def took(call: Callable[[InferRequest], Steps[object]]) -> float:
         request = InferRequest("m", {"x": np.full((1, 256), next(numbers), "f4")})
         began = time.perf_counter()
-        drive(call(request), lambda effect: rows[type(effect)](effect))
+        drive(call(request), perform)
         return time.perf_counter() - began
 
     with_it = partial(took, lambda request: cache.steps(MODEL, request, compute))
@@ -157,7 +156,7 @@ def eviction() -> Iterator[Row]:
     for name, make in TRACES.items():
         trace = make(200_000)
         least_recent = share(lru_hits(trace, PLACES), trace)
-        ours = share(duel_hits(trace), trace)
+        ours = share(duel_hits([key_of(item) for item in trace], PLACES)[0], trace)
         tiny = theine_hits(trace)
         goals = [least_recent - 3.0]
         if tiny is not None and name != "bursts":
@@ -170,17 +169,6 @@ def eviction() -> Iterator[Row]:
 
 def share(hits: int, trace: list[int]) -> float:
     return 100 * hits / len(trace)
-
-
-def duel_hits(trace: list[int]) -> int:
-    duel, hits = Duel(PLACES), 0
-    for item in trace:
-        key = hashlib.sha256(str(item).encode()).digest()
-        if duel.asked(key):
-            hits += 1
-        else:
-            duel.add(key, 1)
-    return hits
 
 
 def theine_hits(trace: list[int]) -> int | None:
@@ -207,7 +195,7 @@ def memory() -> Iterator[Row]:
         tracemalloc.start()
         before = tracemalloc.get_traced_memory()[0]
         for number in range(4 * room // (4 * size + 1000)):
-            key = hashlib.sha256(str(number).encode()).digest()
+            key = key_of(number)
             store.get(key)
             response = InferResponse({"y": np.full(size, number, "f4")}, "m", "1")
             store.put(key, kept(response, created=time.time(), ttl_s=3600.0))

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import shutil
 import signal
 import sys
@@ -26,33 +25,33 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench_measure import Estimate, circumstances, estimate, in_process, interleaved
+from bench_measure import (
+    Estimate,
+    Table,
+    circumstances,
+    estimate,
+    in_process,
+    interleaved,
+    parser_of,
+    say,
+)
+from echoes import write_echo
 
 from mmctl.cache.cache import Cache
 from mmctl.client import AsyncClient, Client
 from mmctl.server.install import ensure_runtime
 from mmctl.server.process import EmbeddedTriton
 from mmctl.tensors import DType
-from mmctl.triton.config import ConfigTensor, InstanceGroup, ModelConfig
-from mmctl.triton.pbtxt import render_config
 from mmctl.workspace import read_workspace
 
 ROOT = Path(__file__).resolve().parent.parent
 BYTES = 1024
 WARM_UP = 200
-ECHO = """
-import triton_python_backend_utils as pb
-
-class TritonPythonModel:
-    def execute(self, requests):
-        tensors = [pb.get_input_tensor_by_name(request, "x") for request in requests]
-        return [pb.InferenceResponse([pb.Tensor("y", t.as_numpy())]) for t in tensors]
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +171,8 @@ def serving() -> Iterator[EmbeddedTriton]:
     workspace = read_workspace(ROOT)
     tree = Path(tempfile.mkdtemp(prefix="mmctl-bench-"))
     try:
-        write_echo(tree, "numbers", DType.FP32, BYTES // 4)
-        write_echo(tree, "text", DType.STRING, 1)
+        write_echo(tree, "numbers", DType.FP32, BYTES // 4, max_batch=4)
+        write_echo(tree, "text", DType.STRING, 1, max_batch=4)
         runtime = ensure_runtime(workspace, say)
         with EmbeddedTriton.start(
             runtime, tree, state=workspace.state, private=True, say=say
@@ -183,35 +182,14 @@ def serving() -> Iterator[EmbeddedTriton]:
         shutil.rmtree(tree, ignore_errors=True)
 
 
-def write_echo(tree: Path, name: str, dtype: DType, dim: int) -> None:
-    config = ModelConfig(
-        name=name,
-        backend="python",
-        max_batch_size=4,
-        inputs=(ConfigTensor("x", dtype, (dim,)),),
-        outputs=(ConfigTensor("y", dtype, (dim,)),),
-        instances=(InstanceGroup(1, "KIND_CPU"),),
-    )
-    (tree / name / "1").mkdir(parents=True)
-    (tree / name / "1" / "model.py").write_text(ECHO)
-    (tree / name / "config.pbtxt").write_text(render_config(config))
-
-
-def say(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)
-
-
 SECTIONS = ("numbers", "text", "numbers_asyncio", "cached")
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("sections", nargs="*", default=SECTIONS, metavar="SECTION")
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--requests", type=int, default=1000, help="of each side of a pair")
-    parser.add_argument("--json", action="store_true", help="JSON on stdout, the table on stderr")
     asked = parser.parse_args()
     unknown: Sequence[str] = [name for name in asked.sections if name not in SECTIONS]
     if unknown:
@@ -222,19 +200,14 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server ends too
     asked = arguments()
-    table = sys.stderr if asked.json else sys.stdout
-    rows = []
     with serving() as server, ExitStack() as stack:
         versions = f"Triton {server.info.release}; " + in_process("tritonclient", "grpcio", "numpy")
         around = circumstances(versions)
-        print(*(f"{key}: {value}" for key, value in around.items()), HEADER, sep="\n", file=table)
+        table: Table[Row] = Table(around, HEADER, json=asked.json)
         known = sections(server.grpc, stack)
         for name in asked.sections:
-            rows.append(measure(name, known[name], asked.pairs, asked.requests))
-            print(rows[-1], file=table, flush=True)
-    if asked.json:
-        method = {"pairs": asked.pairs, "requests": asked.requests}
-        print(json.dumps({**around, **method, "rows": [asdict(row) for row in rows]}, indent=2))
+            table.add(measure(name, known[name], asked.pairs, asked.requests))
+    table.end(pairs=asked.pairs, requests=asked.requests)
 
 
 if __name__ == "__main__":

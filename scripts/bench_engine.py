@@ -13,16 +13,16 @@ late, and all were answered. `CPU` is the engine's share of its core.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from bench_measure import circumstances, in_process
+from bench_measure import Table, circumstances, in_process, parser_of, say
+from echoes import write_echo
 
 from mmctl.inference import InferRequest
 from mmctl.loadtest.bench import Asked, Plan, Progress, Server, measure
@@ -31,8 +31,7 @@ from mmctl.loadtest.schedule import Arrivals, OpenLoop, Phase
 from mmctl.server.install import ensure_runtime
 from mmctl.server.process import EmbeddedTriton
 from mmctl.tensors import DType
-from mmctl.triton.config import ConfigTensor, DynamicBatching, InstanceGroup, ModelConfig
-from mmctl.triton.pbtxt import render_config
+from mmctl.triton.config import DynamicBatching
 from mmctl.triton.releases import EMBEDDED
 from mmctl.workspace import read_workspace
 
@@ -40,14 +39,6 @@ ROOT = Path(__file__).resolve().parent.parent
 RATES = (500, 1000, 2000, 3000, 4000)
 WIDTH = 64
 BATCH = 64
-ECHO = """
-import triton_python_backend_utils as pb
-
-class TritonPythonModel:
-    def execute(self, requests):
-        tensors = [pb.get_input_tensor_by_name(request, "x") for request in requests]
-        return [pb.InferenceResponse([pb.Tensor("y", t.as_numpy())]) for t in tensors]
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,66 +94,38 @@ def measured(server: Server, rate: int, seconds: float) -> Row:
     )
 
 
-def write_echo(tree: Path) -> None:
-    config = ModelConfig(
-        name="echo",
-        backend="python",
-        max_batch_size=BATCH,
-        inputs=(ConfigTensor("x", DType.FP32, (WIDTH,)),),
-        outputs=(ConfigTensor("y", DType.FP32, (WIDTH,)),),
-        instances=(InstanceGroup(1, "KIND_CPU"),),
-        batching=DynamicBatching(),
-    )
-    (tree / "echo" / "1").mkdir(parents=True)
-    (tree / "echo" / "1" / "model.py").write_text(ECHO)
-    (tree / "echo" / "config.pbtxt").write_text(render_config(config))
-
-
 def apart() -> tuple[set[int], set[int]]:
     """Cores for the server, and the one for the engine; the same one where there is no other."""
     cores = sorted(os.sched_getaffinity(0))
     return set(cores[:-1] or cores), {cores[-1]}
 
 
-def say(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)
-
-
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("rates", nargs="*", type=int, default=RATES, metavar="RATE")
     parser.add_argument("--seconds", type=float, default=10.0, help="of each rate")
-    parser.add_argument("--json", action="store_true", help="JSON on stdout, the table on stderr")
     return parser.parse_args()
 
 
 def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server ends too
     asked = arguments()
-    table = sys.stderr if asked.json else sys.stdout
     workspace = read_workspace(ROOT)
     runtime = ensure_runtime(workspace, say)
     servers, engines = apart()
-    rows = []
     around = circumstances(f"Triton {EMBEDDED}; " + in_process("grpcio", "numpy"))
     with tempfile.TemporaryDirectory(prefix="mmctl-bench-") as name:
-        write_echo(Path(name))
+        write_echo(Path(name), "echo", DType.FP32, WIDTH, BATCH, DynamicBatching())
         os.sched_setaffinity(0, servers)
         with EmbeddedTriton.start(
             runtime, Path(name), state=workspace.state, private=True, say=say
         ) as triton:
             os.sched_setaffinity(0, engines)
-            print(*(f"{key}: {value}" for key, value in around.items()), sep="\n", file=table)
-            print(HEADER, file=table)
+            table: Table[Row] = Table(around, HEADER, json=asked.json)
             server = Server(triton.grpc, triton.headers)
             for rate in asked.rates:
-                rows.append(measured(server, rate, asked.seconds))
-                print(rows[-1], file=table, flush=True)
-    if asked.json:
-        method = {"seconds": asked.seconds, "width": WIDTH}
-        print(json.dumps({**around, **method, "rows": [asdict(row) for row in rows]}, indent=2))
+                table.add(measured(server, rate, asked.seconds))
+    table.end(seconds=asked.seconds, width=WIDTH)
 
 
 if __name__ == "__main__":

@@ -17,18 +17,26 @@ anything is measured. Intervals are of 95 % or more from 6 pairs on.
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 from bench_graph import ask, requests, serving_all, stacked
 from bench_load import Load, serialise
-from bench_measure import Estimate, circumstances, estimate, interleaved, tree_cpu_ms
+from bench_measure import (
+    Estimate,
+    Table,
+    circumstances,
+    estimate,
+    interleaved,
+    parser_of,
+    say,
+    tree_cpu_ms,
+)
 
 from mmctl.server.install import ensure_runtime
 from mmctl.server.process import EmbeddedTriton
@@ -36,7 +44,6 @@ from mmctl.workspace import read_workspace
 
 ROOT = Path(__file__).resolve().parent.parent
 DIFFERENT_BODIES = 64
-say = partial(print, file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,15 +145,12 @@ def refuse_differences(server: EmbeddedTriton, names: Sequence[str]) -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("contests", nargs="*", default=list(CONTESTS), metavar="CONTEST")
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--requests", type=int, default=2000, help="of each side of a pair")
     parser.add_argument("--in-flight", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--gate", action="store_true", help="exit 1 when a target is not met")
-    parser.add_argument("--json", action="store_true", help="JSON on stdout, the table on stderr")
     asked = parser.parse_args()
     if unknown := set(asked.contests) - set(CONTESTS):
         parser.error(f"no contest `{unknown.pop()}`; there are {', '.join(CONTESTS)}")
@@ -156,9 +160,7 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server ends too
     asked = arguments()
-    table = sys.stderr if asked.json else sys.stdout
     workspace = read_workspace(ROOT)
-    rows = []
     with (
         serving_all(ensure_runtime(workspace, say), workspace.state, say) as server,
         Load(server.grpc) as load,
@@ -166,15 +168,12 @@ def main() -> None:
         refuse_differences(server, asked.contests)
         bench = Bench(server, load, asked.requests)
         around = circumstances(f"Triton {server.info.release}")
-        print(*(f"{key}: {value}" for key, value in around.items()), HEADER, sep="\n", file=table)
+        table: Table[Row] = Table(around, HEADER, json=asked.json)
         for name in asked.contests:
             for in_flight in asked.in_flight:
-                rows.append(bench.measure(name, in_flight, asked.pairs))
-                print(rows[-1], file=table, flush=True)
-    if asked.json:
-        method = {"pairs": asked.pairs, "requests": asked.requests}
-        print(json.dumps({**around, **method, "rows": [asdict(row) for row in rows]}, indent=2))
-    if asked.gate and not all(row.met for row in rows):
+                table.add(bench.measure(name, in_flight, asked.pairs))
+    table.end(pairs=asked.pairs, requests=asked.requests)
+    if asked.gate and not all(row.met for row in table.rows):
         sys.exit(1)
 
 

@@ -2,56 +2,32 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import math
 import os
 import platform
-import re
 import shlex
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
-from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from mmctl.loadtest.machine import cpu_seconds, environment
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 A = TypeVar("A")
 B = TypeVar("B")
-CPUCLOCK_SCHED = 2
-"""Of Linux: with this, `(~pid << 3) | clock` is the clock of another process."""
-
-
-def parents() -> Iterator[tuple[int, int]]:
-    """(pid, parent) of every live process."""
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            text = (entry / "stat").read_text()
-        except OSError:
-            continue  # ended meanwhile
-        yield int(entry.name), int(text[text.rindex(")") + 2 :].split()[1])
+R = TypeVar("R", bound="DataclassInstance")
 
 
 def tree_cpu_ms(root: int) -> float:
     """CPU time so far of `root` and all that descends from it."""
-    table = dict(parents())
-    return sum(cpu_ms(pid) for pid in table if descends(pid, root, table))
-
-
-def cpu_ms(pid: int) -> float:
-    """User and system time of a process; /proc/PID/stat has it in hundredths of a second only."""
-    try:
-        return time.clock_gettime_ns((~pid << 3) | CPUCLOCK_SCHED) / 1e6
-    except OSError:
-        return 0.0  # ended meanwhile
-
-
-def descends(pid: int, root: int, table: dict[int, int]) -> bool:
-    while pid in table and pid != root:
-        pid = table[pid]
-    return pid == root
+    return 1000 * cpu_seconds(root)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +72,48 @@ def in_process(*packages: str) -> str:
 
 def circumstances(versions: str) -> dict[str, str]:
     """When, on what and with which command is measured, beside the `versions`."""
-    named = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    cpu = named[1] if named else platform.machine()
+    here = environment()
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": f"{len(os.sched_getaffinity(0))} cores of {cpu}",
+        "machine": f"{here['cores']} cores of {here['cpu']}",
         "load before": " ".join(f"{load:.2f}" for load in os.getloadavg()),
         "versions": versions,
         "command": shlex.join(sys.argv),
     }
+
+
+def say(message: str) -> None:
+    """Progress, beside the table or the JSON."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def parser_of(doc: str | None) -> argparse.ArgumentParser:
+    """With what every benchmark has: its docstring as its help, and `--json`."""
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", action="store_true", help="JSON on stdout, the table on stderr")
+    return parser
+
+
+class Table(Generic[R]):
+    """The circumstances and a line a row, as soon as it is measured; all of it as JSON at the end
+    when that was asked for.
+    """
+
+    def __init__(self, around: Mapping[str, str], header: str, *, json: bool) -> None:
+        self.rows: list[R] = []
+        self._around, self._json = around, json
+        self._file = sys.stderr if json else sys.stdout
+        print(*(f"{key}: {value}" for key, value in around.items()), header, sep="\n",
+              file=self._file)  # fmt: skip
+
+    def add(self, row: R) -> None:
+        self.rows.append(row)
+        print(row, file=self._file, flush=True)
+
+    def end(self, **method: object) -> None:
+        """`method` says how the rows were measured."""
+        if self._json:
+            rows = [asdict(row) for row in self.rows]
+            print(json.dumps({**self._around, **method, "rows": rows}, indent=2))

@@ -17,20 +17,29 @@ costs nothing. Intervals are of 95 % or more from 6 pairs on.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from bench_load import Load, serialise
-from bench_measure import Estimate, circumstances, estimate, in_process, interleaved, tree_cpu_ms
+from bench_measure import (
+    Estimate,
+    Table,
+    circumstances,
+    estimate,
+    in_process,
+    interleaved,
+    parser_of,
+    say,
+    tree_cpu_ms,
+)
 from bench_own import Arrays, OwnModels, Side
 
 from mmctl.client.samples import find_sample
@@ -240,19 +249,12 @@ def write_identity(folder: Path) -> None:
     save(helper.make_model(graph, opset_imports=opset, ir_version=8), folder / "1" / "model.onnx")
 
 
-def say(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)
-
-
 def arguments(known: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("sections", nargs="*", default=known, metavar="SECTION")
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=2.0, help="of each side of a pair")
     parser.add_argument("--in-flight", type=int, nargs="+", default=[1, 8, 16])
-    parser.add_argument("--json", action="store_true", help="JSON on stdout, the table on stderr")
     asked = parser.parse_args()
     if unknown := set(asked.sections) - set(known):
         parser.error(f"no section `{unknown.pop()}`; there are {', '.join(known)}")
@@ -264,19 +266,14 @@ def main() -> None:
     workspace = read_workspace(ROOT)
     known = sections(workspace)
     asked = arguments(list(known))
-    table = sys.stderr if asked.json else sys.stdout
-    rows = []
     with serving(workspace, asked.seconds) as bench:
         versions = f"Triton {bench.release}; {in_process('onnxruntime', 'numpy')}"
         around = circumstances(versions)
-        print(*(f"{key}: {value}" for key, value in around.items()), HEADER, sep="\n", file=table)
+        table: Table[Row] = Table(around, HEADER, json=asked.json)
         for name in asked.sections:
             for in_flight in asked.in_flight:
-                rows.append(measure(bench, name, known[name], in_flight, asked.pairs))
-                print(rows[-1], file=table, flush=True)
-    if asked.json:
-        method = {"pairs": asked.pairs, "seconds": asked.seconds}
-        print(json.dumps({**around, **method, "rows": [asdict(row) for row in rows]}, indent=2))
+                table.add(measure(bench, name, known[name], in_flight, asked.pairs))
+    table.end(pairs=asked.pairs, seconds=asked.seconds)
 
 
 if __name__ == "__main__":

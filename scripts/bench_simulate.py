@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import random
 import sys
@@ -29,6 +28,7 @@ from mmctl.loadtest.bench import Progress
 from mmctl.loadtest.schedule import Arrivals, OpenLoop, Phase, send_times
 from mmctl.loadtest.search import Slo, World
 from mmctl.loadtest.simulate import capacity, simulate
+from mmctl.quantiles import quantile
 from mmctl.serving.session import prepare, private_tree
 from mmctl.trials.tune import Options, profile_of, world_of
 from mmctl.trials.tune_bed import Bed
@@ -95,15 +95,11 @@ def rows_of(bed: Bed, here: World, share: float, count: int, seed: int) -> list[
     rows = []
     for percent in QUANTILES:
         low, high = interval(recorder.pairs, percent, seed)
-        measured = quantile([latency for _, latency in recorder.pairs], percent)
-        simulated = quantile(took, percent)
+        measured = quantile(sorted(latency for _, latency in recorder.pairs), percent / 100)
+        simulated = quantile(sorted(took), percent / 100)
         values = (n * 1000 for n in (measured, low, high, simulated))
         rows.append(Row(share, len(due), percent, *values))
     return rows
-
-
-def quantile(values: Sequence[float], percent: float) -> float:
-    return sorted(values)[max(0, math.ceil(len(values) * percent / 100) - 1)]
 
 
 def interval(pairs: Sequence[Pair], percent: float, seed: int) -> tuple[float, float]:
@@ -111,9 +107,9 @@ def interval(pairs: Sequence[Pair], percent: float, seed: int) -> tuple[float, f
     blocks: dict[int, list[float]] = {}
     for due, latency in pairs:
         blocks.setdefault(int(due / BLOCK_S), []).append(latency)
-    rng, listed = random.Random(seed), list(blocks.values())
+    rng, listed, share = random.Random(seed), list(blocks.values()), percent / 100
     drawn = sorted(
-        quantile([t for block in rng.choices(listed, k=len(listed)) for t in block], percent)
+        quantile(sorted(t for block in rng.choices(listed, k=len(listed)) for t in block), share)
         for _ in range(200)
     )
     return drawn[4], drawn[195]
@@ -122,7 +118,7 @@ def interval(pairs: Sequence[Pair], percent: float, seed: int) -> tuple[float, f
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shares", type=float, nargs="+", default=[0.5, 0.7, 0.85])
-    parser.add_argument("--requests", type=int, default=10_000, help="for each share")
+    parser.add_argument("--requests", type=int, default=10_500, help="for each share")
     parser.add_argument("--json", type=Path, help="write the rows here")
     arguments = parser.parse_args()
     print(f"load of the machine at the start: {os.getloadavg()[0]:.1f}", flush=True)

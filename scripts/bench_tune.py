@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bench_load_rates import rate_within
-from sleepers import MODEL, SAMPLE_INPUTS, write_sleepers
+from sleepers import SAMPLE_INPUTS, write_sleeper, write_sleepers
 
 from mmctl.client.samples import Sample
 from mmctl.files import write_text
@@ -66,17 +66,15 @@ def write_grid(root: Path) -> Grid:
             name = variant(model, setting)
             delay = round(setting.delay * 1e6)
             batching = f"dynamic_batching {{max_queue_delay_microseconds: {delay}}}\n"
-            write_text(
-                root / name / "config.pbtxt",
-                f'name: "{name}"\nbackend: "python"\nmax_batch_size: {setting.max_batch}\n'
-                + "".join(INPUT.format(key) for key in "xz"[: len(READS[model])])
-                + OUTPUT
-                + f"instance_group [{{kind: KIND_CPU, count: {setting.instances}}}]\n"
-                + (batching if setting.max_batch > 1 else ""),
+            write_sleeper(
+                root,
+                name,
+                *COSTS[model],
+                inputs="xz"[: len(READS[model])],
+                max_batch=setting.max_batch,
+                instances=setting.instances,
+                more=batching if setting.max_batch > 1 else "",
             )
-            fixed, per_row = COSTS[model]
-            code = MODEL.format(fixed=fixed, per_row=per_row)
-            write_text(root / name / "1" / "model.py", code)
     grid: Grid = {}
     for number, settings in enumerate(itertools.product(*CHOICES.values())):
         grid[f"grid_{number}"] = dict(zip(CHOICES, settings, strict=True))

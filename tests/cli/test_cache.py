@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from cache_servers import empty_store
 from fake_triton import FakeTriton, config, running
 
 from mmctl.cache.cache import Cache
@@ -42,10 +43,8 @@ Mmctl = Callable[..., int]
 
 @pytest.fixture
 def store(store_url: str) -> Iterator[SharedStore]:
-    shared = SharedStore(store_url)
-    shared.run(("FLUSHALL",))
-    yield shared
-    shared.close()
+    with empty_store(store_url) as shared:
+        yield shared
 
 
 @pytest.fixture

@@ -52,6 +52,25 @@ def test_what_a_workspace_says_of_caches_is_checked_too(
     assert "mmctl.yaml:3:11: Y003 unknown key `ttl`\n  hint: did you mean `ttl_s`?\n" in out
 
 
+def test_settings_of_a_cache_for_a_model_that_is_not_there_are_a_warning(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = "source: {onnx: model.onnx}\n"
+    write(repository.parent, {"model_repository/scorer/model.yaml": model})
+    write(
+        repository.parent,
+        {"mmctl.yaml": "cache:\n  models:\n    scorer: {ttl_s: 5}\n    scorre: {ttl_s: 5}\n"},
+    )
+    main(["check", ".", "--select", "Y006"])
+    out = capsys.readouterr().out
+    assert (
+        "mmctl.yaml:4:5: Y006 warning: `scorre` is neither a model nor a pipeline of this workspace"
+        in out
+    )
+    assert "hint: did you mean `scorer`?" in out
+    assert "mmctl.yaml:3" not in out
+
+
 def test_a_finding_is_a_line_and_a_hint(
     repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,16 +15,17 @@ from typing import Any
 import numpy as np
 import pytest
 from cache_callers import COUNT, Callers, answers_of, begin, started
-from cache_servers import PROGRAMS, running_store, store_program
+from cache_servers import PROGRAMS, empty_store, running_store, store_program
 
 from mmctl.cache.cache import Cache
 from mmctl.cache.effects import Pause, StoreDown, performers
 from mmctl.cache.epochs import Epochs, move_epoch
 from mmctl.cache.keys import Identity
 from mmctl.cache.lease import LONGEST_PAUSE_S, TERM_S
+from mmctl.cache.statistics import percentile
 from mmctl.cache.stores import names
 from mmctl.cache.stores.redis import SharedStore
-from mmctl.effects import Steps, drive
+from mmctl.effects import Steps, by_type, drive
 from mmctl.inference import InferRequest, InferResponse
 from mmctl.server.store import EmbeddedStore
 
@@ -48,10 +49,8 @@ on_valkey = pytest.mark.parametrize("running", ["valkey"], indirect=True, scope=
 
 @pytest.fixture
 def store(running: EmbeddedStore) -> Iterator[SharedStore]:
-    shared = SharedStore(running.url)
-    shared.run(("FLUSHALL",))
-    yield shared
-    shared.close()
+    with empty_store(running.url) as shared:
+        yield shared
 
 
 def test_bytes_come_back_as_they_were(store: SharedStore) -> None:
@@ -73,10 +72,10 @@ def test_a_command_that_it_refuses_is_an_error_and_the_next_is_answered(
 
 
 def test_a_moved_epoch_is_seen_within_a_second(running: EmbeddedStore, store: SharedStore) -> None:
-    rows, epochs = performers(store), Epochs()
+    perform, epochs = by_type(performers(store)), Epochs()
 
     def known() -> str:
-        return drive(epochs.of("tag"), lambda effect: rows[type(effect)](effect))
+        return drive(epochs.of("tag"), perform)
 
     before = known()
     move_epoch(running.url, ["tag"])
@@ -167,12 +166,11 @@ class Load:
 
         began = time.perf_counter()
         request = InferRequest("tag", {"x": np.full((1, 64), next(self.asked))})
-        rows = self.cache.performers
-        drive(self.cache.steps(TAG, request, compute), lambda effect: rows[type(effect)](effect))
+        drive(self.cache.steps(TAG, request, compute), by_type(self.cache.performers))
         self.added_ms.append((time.perf_counter() - began - took[0]) * 1000)
 
     def added_p99_ms(self) -> float:
-        return sorted(self.added_ms)[int(len(self.added_ms) * 0.99)]
+        return percentile(self.added_ms, 0.99)
 
 
 def seconds_until_it_answers(store: SharedStore) -> float:

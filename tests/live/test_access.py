@@ -7,14 +7,13 @@ import os
 import signal
 import stat
 import subprocess
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from clocks import eventually
 from repositories import write_python_model
 from servers import Serve
 
@@ -182,10 +181,3 @@ def test_commands_find_the_key_where_only_its_owner_may_read(
         assert "no model `ecko`\n\nhint: did you mean `echo`?" in capsys.readouterr().err
     finally:
         assert main([*here, "stop"]) == 0
-
-
-def eventually(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.05)

@@ -20,6 +20,7 @@ import pytest
 from pipelines import signature, source
 from repositories import write_pipelines, write_python_model
 from servers import Serve
+from sleepers import write_sleeper
 
 from mmctl.cli.app import main
 from mmctl.client.transport import GrpcTransport
@@ -34,19 +35,9 @@ from mmctl.server.process import EmbeddedTriton
 from mmctl.server.runtime import Runtime
 from mmctl.server.stubs import read_stubs
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.alone]
 
 STAGE_S, NAP_S = 0.02, 0.04
-SLEEPER = """
-import time
-import triton_python_backend_utils as pb
-
-class TritonPythonModel:
-    def execute(self, requests):
-        time.sleep({seconds})
-        tensors = [pb.get_input_tensor_by_name(r, "x") for r in requests]
-        return [pb.InferenceResponse([pb.Tensor("y", t.as_numpy())]) for t in tensors]
-"""
 KNOWING = """
 import triton_python_backend_utils as pb
 
@@ -61,13 +52,6 @@ class TritonPythonModel:
         if (text.tolist(), x.tolist()) not in KNOWN:
             raise pb.TritonModelException(f"nobody sends {{text.tolist()}} {{x.tolist()}}")
         return pb.InferenceResponse([pb.Tensor("y", x)])
-"""
-CONFIG = """
-max_batch_size: 8
-input [{{name: "x", data_type: TYPE_FP32, dims: [1]}}]
-output [{{name: "y", data_type: TYPE_FP32, dims: [1]}}]
-instance_group [{{kind: KIND_CPU, count: {count}}}]
-{more}
 """
 KNOWING_CONFIG = """
 max_batch_size: {batch}
@@ -105,13 +89,10 @@ def knowing(batch: bool) -> str:
 @pytest.fixture(scope="module")
 def triton(serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> EmbeddedTriton:
     folder = tmp_path_factory.mktemp("repository")
-    nap = SLEEPER.format(seconds=NAP_S)
-    write_python_model(folder, "nap", CONFIG.format(count=4, more=""), nap)
-    batching = CONFIG.format(count=1, more="dynamic_batching {}")
-    write_python_model(folder, "echo", batching, SLEEPER.format(seconds=0))
+    write_sleeper(folder, "nap", NAP_S, instances=4)
+    write_sleeper(folder, "echo", 0, more="dynamic_batching {}")
     for name in STAGES:
-        stage = SLEEPER.format(seconds=STAGE_S)
-        write_python_model(folder, name, CONFIG.format(count=1, more=""), stage)
+        write_sleeper(folder, name, STAGE_S)
     for name, batch in (("batched", 4), ("flat", 0)):
         config = KNOWING_CONFIG.format(batch=batch)
         write_python_model(folder, name, config, knowing(batch > 0))

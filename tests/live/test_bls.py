@@ -11,20 +11,19 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-from urllib.request import urlopen
 
 import numpy as np
 import pytest
 from pipelines import signature, source
 from repositories import write_pipelines, write_python_model
-from servers import Serve
+from servers import Serve, executions
 
 from mmctl.client import Client
 from mmctl.errors import InferenceError
 from mmctl.server.process import EmbeddedTriton
 from mmctl.triton.releases import Release
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.alone]
 
 ODD_CONFIG = """
 max_batch_size: 8
@@ -466,8 +465,8 @@ def executed(triton: EmbeddedTriton) -> int:
     """
     counts = [-1, -2]
     while len(set(counts[-5:])) > 1:
-        with urlopen(f"http://{triton.http}/v2/models/adding/stats", timeout=10) as answer:
-            counts.append(int(json.load(answer)["model_stats"][0]["inference_count"]))
+        rows, _ = executions(triton, "adding")
+        counts.append(rows)
         time.sleep(0.05)
     return counts[-1]
 

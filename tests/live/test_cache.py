@@ -30,7 +30,7 @@ from mmctl.client.core import STALE_S
 from mmctl.inference import InferResult
 from mmctl.server.store import EmbeddedStore
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.alone]
 
 SAYS = """
 import json, time

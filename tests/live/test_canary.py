@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from deploy_bench import Bench, Code, eventually
+from clocks import eventually
+from deploy_bench import Bench, Code
 
 from mmctl.client import Client
 from mmctl.errors import MmctlError
 from mmctl.inference import InferResponse
 from mmctl.server.runtime import Runtime
 
-pytestmark = [pytest.mark.live, pytest.mark.exports]
+pytestmark = [pytest.mark.live, pytest.mark.exports, pytest.mark.alone]
 
 SHARE = 20
 REQUESTS = 1000

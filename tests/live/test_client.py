@@ -14,65 +14,27 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from echo_models import NUMERIC, write_echo
 from servers import Serve
 
 from mmctl import AsyncClient, Client, EmbeddedTriton, InferenceError
 from mmctl.cli.app import main
 from mmctl.errors import InputError, WorldError
 from mmctl.tensors import Array, DType
-from mmctl.triton.config import ConfigTensor, InstanceGroup, ModelConfig
-from mmctl.triton.pbtxt import render_config
 
-pytestmark = pytest.mark.live
-
-# Gives each input back as NAME_out, after what its text says.
-ECHO = """
-import time
-import triton_python_backend_utils as pb
-
-class TritonPythonModel:
-    def execute(self, requests):
-        return [self.answer(request.inputs()) for request in requests]
-
-    def answer(self, tensors):
-        outputs = [pb.Tensor(t.name() + "_out", t.as_numpy()) for t in tensors]
-        for tensor in tensors:
-            for word in tensor.as_numpy().ravel():
-                if word == b"boom":
-                    return pb.InferenceResponse(error=pb.TritonError("the text\\nsaid boom"))
-                if word == b"sleep":
-                    time.sleep(0.8)
-        return pb.InferenceResponse(outputs)
-"""
+pytestmark = [pytest.mark.live, pytest.mark.alone]
 
 PHOTO = bytes(range(256)) * 3
-NUMERIC = [d for d in DType if not d.is_text and d is not DType.BF16]
-
-
-def add_model(repository: Path, name: str, max_batch: int, **inputs: tuple[DType, int]) -> None:
-    config = ModelConfig(
-        name=name,
-        backend="python",
-        max_batch_size=max_batch,
-        inputs=tuple(ConfigTensor(n, dtype, (dim,)) for n, (dtype, dim) in inputs.items()),
-        outputs=tuple(
-            ConfigTensor(f"{n}_out", dtype, (dim,)) for n, (dtype, dim) in inputs.items()
-        ),
-        instances=(InstanceGroup(1, "KIND_CPU"),),
-    )
-    (repository / name / "1").mkdir(parents=True)
-    (repository / name / "1" / "model.py").write_text(ECHO)
-    (repository / name / "config.pbtxt").write_text(render_config(config))
 
 
 @pytest.fixture(scope="module")
 def triton(serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> EmbeddedTriton:
     repository = tmp_path_factory.mktemp("repository")
-    add_model(repository, "types", 4, **{dtype.value: (dtype, 2) for dtype in NUMERIC})
+    write_echo(repository, "types", 4, **{dtype.value: (dtype, 2) for dtype in NUMERIC})
     text, numbers = (DType.STRING, 1), (DType.FP32, 2)
-    add_model(repository, "tag", 4, text=text, x=numbers)
-    add_model(repository, "half", 4, text=text, h=(DType.FP16, 2))
-    add_model(repository, "plain", 0, text=text, x=numbers)
+    write_echo(repository, "tag", 4, text=text, x=numbers)
+    write_echo(repository, "half", 4, text=text, h=(DType.FP16, 2))
+    write_echo(repository, "plain", 0, text=text, x=numbers)
     return serve(repository)
 
 
@@ -133,7 +95,7 @@ def test_only_the_outputs_asked_for_come(client: Client) -> None:
 
 
 def test_tritons_error_is_told_whole(client: Client) -> None:
-    with pytest.raises(InferenceError, match="model `tag`: the text\nsaid boom"):
+    with pytest.raises(InferenceError, match='model `tag`: the text\nsaid "boom"'):
         client.infer("tag", {"text": "boom", "x": [1, 2]})
 
 

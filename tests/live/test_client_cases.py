@@ -18,7 +18,7 @@ from mmctl import Client, EmbeddedTriton, InferenceError
 from mmctl.client.transport import GrpcTransport
 from mmctl.errors import InputError, WorldError
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.alone]
 
 MODELS = {
     "098_float64_for_fp32": "m",

@@ -18,7 +18,7 @@ from mmctl import AsyncClient, Client, EmbeddedTriton, InferenceError
 from mmctl.cache.cache import Cache
 from mmctl.errors import InputError, WorldError
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.alone]
 
 HEAD = """
 import json, time

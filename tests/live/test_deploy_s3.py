@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from deploy_bench import Bench, Code, Crowd, eventually
+from clocks import eventually
+from deploy_bench import Bench, Code, Crowd
 from servers import assert_gone
 
 from mmctl.deploy.deployment import tree_of
@@ -20,7 +21,7 @@ from mmctl.server.ports import HOST, reserved
 from mmctl.server.runtime import Runtime
 from mmctl.server.wheel import wheel_launch
 
-pytestmark = [pytest.mark.live, pytest.mark.exports]
+pytestmark = [pytest.mark.live, pytest.mark.exports, pytest.mark.alone]
 
 TARGET = "prod"
 

@@ -21,7 +21,7 @@ from mmctl.compiler.steps import shipped
 from mmctl.files import sha256_file, write_text
 from mmctl.server.runtime import Runtime
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.alone]
 
 DOUBLE_CONFIG = """
 name: "double" backend: "python" max_batch_size: 8

@@ -5,8 +5,6 @@ good requests beside bad ones.
 from __future__ import annotations
 
 import io
-import json
-import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
@@ -17,13 +15,13 @@ import pytest
 from PIL import Image  # noqa: TID253 - pictures to send
 from pipelines import signature, source
 from repositories import write_pipelines, write_python_model
-from servers import Serve
+from servers import Serve, executions
 
 from mmctl.client import Client
 from mmctl.errors import InferenceError
 from mmctl.server.process import EmbeddedTriton
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.alone]
 
 DOUBLE = """
 import triton_python_backend_utils as pb
@@ -207,13 +205,6 @@ def picture(level: int, side: int = 60) -> bytes:
     buffer = io.BytesIO()
     Image.new("L", (side, side), level).save(buffer, "PNG")
     return buffer.getvalue()
-
-
-def executions(triton: EmbeddedTriton, model: str) -> tuple[int, int]:
-    """How many rows a model served, in how many executions."""
-    with urllib.request.urlopen(f"http://{triton.http}/v2/models/{model}/stats") as answer:
-        [stats] = json.load(answer)["model_stats"]
-    return stats["inference_count"], stats["execution_count"]
 
 
 def test_one_bad_picture_among_good_ones_fails_alone(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
+from clocks import eventually
 from monitoring import Prometheus, metrics_in, promtool, running
 from pipelines import signature, source
 from repositories import write_pipelines, write_python_model
@@ -22,7 +23,7 @@ from mmctl.stack.panels import Panel
 from mmctl.stack.prometheus import alerts, render_prometheus, render_rules
 from mmctl.stack.queries import REFUSED, error_ratio
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.alone]
 
 TENSORS = """max_batch_size: 4
 input [{name: "x", data_type: TYPE_FP32, dims: [2]}]
@@ -262,10 +263,3 @@ def test_a_probe_says_whether_every_model_is_ready(
     port = int(triton.http.partition(":")[2])
     done = subprocess.run(probe_command(models, port), check=False, timeout=30)
     assert (done.returncode == 0) is ready
-
-
-def eventually(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.2)

@@ -21,7 +21,7 @@ from mmctl.server.guard import processes_with
 from mmctl.server.runtime import Runtime
 from mmctl.trials.runcheck import run_check
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.alone]
 
 ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 Run = Callable[..., list[Finding]]
@@ -440,7 +440,7 @@ def test_cases_whose_verdict_is_a_run_time_one(
         if set(expected["rules"]) & set(RUN_CODES) and (path.parent / "model_repository").is_dir():
             folders.append((path.parent, expected))
     if not folders:
-        pytest.skip("there are no such cases in the data folder")
+        pytest.skip("there are no such cases beside the checkout")
     options: Any = {"say": print, "state": tmp_path, "runtime": runtime, "deadline_s": 3}
     for folder, expected in folders:
         found = run_check(folder / "model_repository", **options)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -18,6 +18,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from clocks import eventually
 from servers import Serve, assert_gone
 
 from mmctl.cache.stores.redis import SharedStore
@@ -72,13 +73,6 @@ def infer(http: str, model: str, headers: dict[str, str] | None = None) -> Any:
     )
     with urllib.request.urlopen(request, timeout=10) as response:
         return json.load(response)["outputs"][0]["data"]
-
-
-def eventually(condition: Callable[[], bool], timeout_s: float = 15.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.05)
 
 
 def starts(server: EmbeddedTriton) -> int:

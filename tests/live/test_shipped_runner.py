@@ -15,7 +15,7 @@ from mmctl.compiler.bls import PARTS
 from mmctl.compiler.steps import shipped
 from mmctl.server.runtime import Runtime
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.alone]
 
 ASK = """
 import json, sys, threading, time

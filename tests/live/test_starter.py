@@ -7,11 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from clocks import eventually
 
 from mmctl.cache.stores import names
 from mmctl.cache.stores.redis import SharedStore
@@ -38,13 +38,6 @@ def test_its_samples_are_answered_as_expected(
     shown = json.loads(capsys.readouterr().out)
     assert {row["sample"] for row in shown["answers"]} == {"outage", "refund", "thanks"}
     assert shown["forms"] == {"triage": "ensemble"}
-
-
-def eventually(condition: Callable[[], bool], timeout_s: float = 40) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.1)
 
 
 @pytest.fixture

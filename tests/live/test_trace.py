@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pipelines import signature, source
-from repositories import write_pipelines, write_python_model
+from repositories import write_pipelines
 from servers import Serve
+from sleepers import write_sleeper
 
 from mmctl.client.transport import GrpcTransport
 from mmctl.inference import InferRequest
@@ -20,24 +21,8 @@ from mmctl.server.process import EmbeddedTriton
 from mmctl.trace.critical_path import Change, critical_path, length_with
 from mmctl.trace.summary import summarise
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.alone]
 
-SLEEPER = """
-import time
-import triton_python_backend_utils as pb
-
-class TritonPythonModel:
-    def execute(self, requests):
-        time.sleep({seconds})
-        tensors = [pb.get_input_tensor_by_name(r, "x") for r in requests]
-        return [pb.InferenceResponse([pb.Tensor("y", t.as_numpy())]) for t in tensors]
-"""
-CONFIG = """
-max_batch_size: 8
-input [{name: "x", data_type: TYPE_FP32, dims: [1]}]
-output [{name: "y", data_type: TYPE_FP32, dims: [1]}]
-instance_group [{kind: KIND_CPU, count: 2}]
-"""
 SLEEPS = {"short": 0.02, "long": 0.08, "last": 0.04}
 NODES = """
 nodes:
@@ -62,7 +47,7 @@ CAREFUL = source(
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("repository")
     for name, seconds in SLEEPS.items():
-        write_python_model(folder, name, CONFIG, SLEEPER.format(seconds=seconds))
+        write_sleeper(folder, name, seconds, instances=2)
     one = signature({"x": "fp32"}, {"y": "fp32"})
     write_pipelines(folder, [PLAIN, CAREFUL], dict.fromkeys(SLEEPS, one))
     return folder
@@ -105,11 +90,14 @@ def test_the_path_goes_through_the_longer_branch(
     """
     found = traced(triton, collector, repository, model)
     assert set(found.edges) == {model}
-    rows = {row.path[-1]: row for row in summarise(found.roots, found.edges).rows}
+    summary = summarise(found.roots, found.edges, found.batches)
+    rows = {row.path[-1]: row for row in summary.rows}
     assert rows["long"].on_path == 1
     assert rows["short"].on_path == 0
     assert rows["long"].compute >= 80
     assert rows["long"].critical_ms >= 80
+    batches = {name: row.batch for name, row in rows.items() if name in (*SLEEPS, model)}
+    assert batches == {**dict.fromkeys(SLEEPS, 1.0), model: None}
     for root in found.roots:
         path = critical_path(root, found.edges)
         assert sum(segment.ns for segment in path) == root.end - root.start

@@ -6,28 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from sleepers import write_sleeper
 
 from mmctl.cli.app import main
 from mmctl.server.runtime import Runtime
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.alone]
 
-SLEEPER = """
-import time
-import triton_python_backend_utils as pb
-
-class TritonPythonModel:
-    def execute(self, requests):
-        time.sleep(0.05)
-        tensors = [pb.get_input_tensor_by_name(r, "x") for r in requests]
-        return [pb.InferenceResponse([pb.Tensor("y", t.as_numpy() + 1)]) for t in tensors]
-"""
-CONFIG = """
-name: "NAME" backend: "python" max_batch_size: 8
-input [{name: "x", data_type: TYPE_FP32, dims: [1]}]
-output [{name: "y", data_type: TYPE_FP32, dims: [1]}]
-instance_group [{kind: KIND_CPU, count: 2}]
-"""
 CHAIN = """\
 # One stage after the other, as one writes it first.
 pipeline: chain
@@ -53,10 +38,7 @@ def answer(so_far, y):
 def workspace(tmp_path: Path, runtime: Runtime) -> Path:
     (tmp_path / "mmctl.yaml").write_text("targets: {}\n")
     for name in ("first", "second"):
-        version = tmp_path / "model_repository" / name / "1"
-        version.mkdir(parents=True)
-        (version / "model.py").write_text(SLEEPER)
-        (version.parent / "config.pbtxt").write_text(CONFIG.replace("NAME", name))
+        write_sleeper(tmp_path / "model_repository", name, 0.05, instances=2, adds=1)
     samples = tmp_path / "ensembles" / "chain" / "samples"
     samples.mkdir(parents=True)
     (samples.parent / "pipeline.yaml").write_text(CHAIN)

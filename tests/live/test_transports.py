@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import trustme
+from echo_models import NUMERIC, write_echo
 from servers import Serve, assert_gone
 
 from mmctl.client.http import AsyncHttpTransport, HttpTransport
@@ -32,48 +33,15 @@ from mmctl.server.process import EmbeddedTriton
 from mmctl.server.runtime import Runtime
 from mmctl.server.wheel import wheel_launch
 from mmctl.tensors import Array, DType
-from mmctl.triton.config import ConfigTensor, InstanceGroup, ModelConfig
-from mmctl.triton.pbtxt import render_config
 
-pytestmark = pytest.mark.live
-
-ECHO = """
-import time
-import triton_python_backend_utils as pb
-
-class TritonPythonModel:
-    def execute(self, requests):
-        return [self.answer(request.inputs()) for request in requests]
-
-    def answer(self, tensors):
-        if any(b"boom" in tensor.as_numpy() for tensor in tensors):
-            return pb.InferenceResponse(error=pb.TritonError("the text\\nsaid \\"boom\\""))
-        if any(b"sleep" in tensor.as_numpy() for tensor in tensors):
-            time.sleep(0.5)
-        return pb.InferenceResponse([pb.Tensor(t.name() + "_out", t.as_numpy()) for t in tensors])
-"""
-NUMERIC = [d for d in DType if not d.is_text and d is not DType.BF16]
-
-
-def add_model(repository: Path, name: str, max_batch: int, **inputs: DType) -> None:
-    config = ModelConfig(
-        name=name,
-        backend="python",
-        max_batch_size=max_batch,
-        inputs=tuple(ConfigTensor(n, dtype, (-1,)) for n, dtype in inputs.items()),
-        outputs=tuple(ConfigTensor(f"{n}_out", dtype, (-1,)) for n, dtype in inputs.items()),
-        instances=(InstanceGroup(1, "KIND_CPU"),),
-    )
-    (repository / name / "1").mkdir(parents=True)
-    (repository / name / "1" / "model.py").write_text(ECHO)
-    (repository / name / "config.pbtxt").write_text(render_config(config))
+pytestmark = [pytest.mark.live, pytest.mark.alone]
 
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     repository = tmp_path_factory.mktemp("repository")
-    add_model(repository, "types", 4, **{dtype.value: dtype for dtype in NUMERIC})
-    add_model(repository, "tag", 4, text=DType.STRING, x=DType.FP32)
+    write_echo(repository, "types", 4, **{dtype.value: (dtype, -1) for dtype in NUMERIC})
+    write_echo(repository, "tag", 4, text=(DType.STRING, -1), x=(DType.FP32, -1))
     return repository
 
 

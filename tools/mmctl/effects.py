@@ -11,7 +11,7 @@ event loop; each is given a `perform` that knows every kind of effect in its own
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -51,3 +51,8 @@ async def adrive(steps: Steps[T], perform: Callable[[Any], Awaitable[Any]]) -> T
         return end.value  # type: ignore[no-any-return]
     finally:
         steps.close()
+
+
+def by_type(rows: Mapping[type, Callable[[Any], T]]) -> Callable[[Any], T]:
+    """What performs effects from a table by their type, in a thread or in a task."""
+    return lambda effect: rows[type(effect)](effect)

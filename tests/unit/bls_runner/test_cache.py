@@ -31,19 +31,10 @@ from bls_graphs import (
 from bls_parts import Part
 from bls_plan import Node, Plan
 from bls_run import Runner
+from clocks import Clock
 from model_counters import CACHE_HITS, CACHE_MISSES, Counters
 
 KEPT_BYTES = 1 << 20
-
-
-class Clock:
-    """Time, as the test has it."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def kept(nodes: Sequence[Any], outputs: Any = None, **more: Any) -> Pipeline:
@@ -311,7 +302,7 @@ def test_the_answer_of_a_further_try_is_kept() -> None:
 
 
 def test_an_answer_dies_by_its_age_however_often_it_is_read() -> None:
-    demo, clock = one(cache_s=10.0), Clock()
+    demo, clock = one(cache_s=10.0), Clock(0.0)
     demo.runner.cache = Cache(KEPT_BYTES, demo.runner.counters, clock)
     for now, called in [(0, 1), (4, 1), (8, 1), (9.9, 1), (10, 2), (19.9, 2), (20, 3)]:
         clock.now = now
@@ -321,7 +312,7 @@ def test_an_answer_dies_by_its_age_however_often_it_is_read() -> None:
 
 def test_each_node_has_its_own_age() -> None:
     demo = kept([node("a", {"x": "x"}, cache_s=1.0), node("b", {"x": "a.y"}, cache_s=9.0)])
-    clock = Clock()
+    clock = Clock(0.0)
     demo.runner.cache = Cache(KEPT_BYTES, demo.runner.counters, clock)
     demo.ask(1).rows()
     clock.now = 5

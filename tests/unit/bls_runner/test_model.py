@@ -189,6 +189,14 @@ def double(x: Any) -> Any:
     return 2 * x
 
 
+def double_after(gate: threading.Event) -> Callable[[Any], Any]:
+    def slow(x: Any) -> Any:
+        assert gate.wait(PATIENCE_S)
+        return double(x)
+
+    return slow
+
+
 PLAN = data([node("a", {"x": "x"}), node("b", {"x": "a.y"})], {"y": "b.y"})
 
 
@@ -208,13 +216,8 @@ def test_a_request_is_answered_through_its_sender(model: Serve) -> None:
 
 def test_execute_does_not_wait_for_the_answers(model: Serve) -> None:
     gate = threading.Event()
-
-    def slow(x: Any) -> Any:
-        assert gate.wait(PATIENCE_S)
-        return 2 * x
-
     requests = [Request(["y"], x=floats(number)) for number in (1, 2)]
-    served = model(PLAN, a=slow, b=double)
+    served = model(PLAN, a=double_after(gate), b=double)
     for request in requests:
         served.execute([request])
     assert [request.sent for request in requests] == [[], []]
@@ -233,12 +236,7 @@ def test_a_server_without_late_answers_gets_them_from_execute(model: Serve) -> N
 def test_execute_waits_for_a_request_that_is_traced(model: Serve, calls: Any) -> None:
     """Triton drops its trace when `execute` returns, and dies of a call that takes it along."""
     gate, passed = threading.Event(), threading.Event()
-
-    def slow(x: Any) -> Any:
-        assert gate.wait(PATIENCE_S)
-        return 2 * x
-
-    served = model(PLAN, a=slow, b=double)
+    served = model(PLAN, a=double_after(gate), b=double)
     traced, untraced = Request(["y"], x=floats(1), trace=Trace(TRACED)), Request(["y"], x=floats(2))
 
     def execute() -> None:
@@ -258,12 +256,7 @@ def test_a_trace_that_is_held_no_longer_does_not_go_along(
     model: Serve, calls: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = threading.Event()
-
-    def slow(x: Any) -> Any:
-        assert gate.wait(PATIENCE_S)
-        return 2 * x
-
-    served = model(PLAN, a=slow, b=double)
+    served = model(PLAN, a=double_after(gate), b=double)
     holding = type(served).execute.__globals__
     monkeypatch.setitem(holding, "TRACE_HOLD_S", 0.01)
     request = Request(["y"], x=floats(1), trace=Trace(TRACED))

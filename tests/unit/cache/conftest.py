@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from cache_servers import empty_store
 
 from mmctl.cache.stores.redis import SharedStore
 
@@ -12,7 +13,5 @@ from mmctl.cache.stores.redis import SharedStore
 @pytest.fixture
 def store(store_url: str) -> Iterator[SharedStore]:
     """An empty store."""
-    shared = SharedStore(store_url)
-    shared.run(("FLUSHALL",))
-    yield shared
-    shared.close()
+    with empty_store(store_url) as shared:
+        yield shared

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import itertools
 
+from clocks import Clock
+
 from mmctl.cache.stores.breaker import FAILURES, LAST_PROBE_S, Breaker
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def opened(clock: Clock) -> Breaker:
@@ -40,7 +34,7 @@ def test_a_closed_one_wants_no_probe() -> None:
 
 
 def test_one_caller_at_a_time_probes_soon_at_first_then_less_often_but_within_10_s() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     breaker = opened(clock)
     assert not breaker.probe_is_due()
     times = []
@@ -57,7 +51,7 @@ def test_one_caller_at_a_time_probes_soon_at_first_then_less_often_but_within_10
 
 
 def test_a_success_closes_it_and_the_next_outage_begins_anew() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     breaker = opened(clock)
     for _ in range(10):
         clock.now += 10

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cache_worlds import MODEL, Clock, Model, ask, asked_in_task, performed, request, run_of, text
+from cache_worlds import MODEL, Model, ask, asked_in_task, performed, request, run_of, text
+from clocks import Clock
 
 from mmctl.cache.cache import Cache
 from mmctl.cache.effects import Pause

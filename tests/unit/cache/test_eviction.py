@@ -6,10 +6,8 @@ What theine, a W-TinyLFU, hits of each is written beside it; `scripts/bench_cach
 
 from __future__ import annotations
 
-import hashlib
-
 import pytest
-from cache_traces import TRACES, lru_hits
+from cache_traces import TRACES, duel_hits, key_of, lru_hits
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,24 +17,10 @@ PLACES = 1000
 REQUESTS = 60_000
 
 
-def digest(item: int) -> bytes:
-    return hashlib.sha256(str(item).encode()).digest()
-
-
-def duel_hits(keys: list[bytes], places: int) -> tuple[int, Duel]:
-    duel, hits = Duel(places), 0
-    for key in keys:
-        if duel.asked(key):
-            hits += 1
-        else:
-            duel.add(key, 1)
-    return hits, duel
-
-
 @pytest.mark.parametrize("name", TRACES)
 def test_hits_are_never_far_below_those_of_lru_nor_of_tinylfu(name: str) -> None:
     trace = TRACES[name](REQUESTS)
-    keys = [digest(item) for item in trace]
+    keys = [key_of(item) for item in trace]
     hits = 100 * duel_hits(keys, PLACES)[0] / len(keys)
     assert hits >= 100 * lru_hits(keys, PLACES) / len(keys) - 3
     assert hits >= THEINE[name] - 2
@@ -55,32 +39,32 @@ THEINE = {
 def test_what_fits_stays() -> None:
     duel = Duel(100)
     for item in range(100):
-        assert duel.add(digest(item), 1) == []
-    assert all(duel.asked(digest(item)) for item in range(100))
+        assert duel.add(key_of(item), 1) == []
+    assert all(duel.asked(key_of(item)) for item in range(100))
 
 
 def test_a_key_larger_than_the_room_leaves_at_once() -> None:
     duel = Duel(10)
-    duel.add(digest(1), 5)
-    assert duel.add(digest(2), 11) == [digest(2)]
-    assert digest(1) in duel
+    duel.add(key_of(1), 5)
+    assert duel.add(key_of(2), 11) == [key_of(2)]
+    assert key_of(1) in duel
 
 
 def test_a_scan_does_not_wash_out_what_is_asked_for_often() -> None:
     duel = Duel(100)
     for _ in range(5):
         for item in range(50):
-            if not duel.asked(digest(item)):
-                duel.add(digest(item), 1)
+            if not duel.asked(key_of(item)):
+                duel.add(key_of(item), 1)
     for item in range(1000, 5000):
-        duel.asked(digest(item))
-        duel.add(digest(item), 1)
-    assert sum(digest(item) in duel for item in range(50)) >= 45
+        duel.asked(key_of(item))
+        duel.add(key_of(item), 1)
+    assert sum(key_of(item) in duel for item in range(50)) >= 45
 
 
 def test_after_a_change_of_traffic_it_follows() -> None:
-    bursts = [digest(item) for item in TRACES["bursts"](30_000)]
-    zipf = [digest(item) for item in TRACES["zipf 0.8"](30_000)]
+    bursts = [key_of(item) for item in TRACES["bursts"](30_000)]
+    zipf = [key_of(item) for item in TRACES["zipf 0.8"](30_000)]
     _, duel = duel_hits(bursts, PLACES)
     assert duel.favours_recency
     for key in zipf:
@@ -106,7 +90,7 @@ def test_the_room_is_never_exceeded_and_all_is_accounted_for(
     segments, frequency = Segments(40, share), Frequency()
     sizes: dict[bytes, int] = {}
     for number, (action, item, size) in enumerate(actions):
-        key = digest(item)
+        key = key_of(item)
         if number % 40 == 20:
             segments.recent_share = 1.0 if segments.recent_share < 1 else 0.01
         match action:
@@ -128,16 +112,16 @@ def test_the_room_is_never_exceeded_and_all_is_accounted_for(
 def test_a_frequency_is_never_too_low(items: list[int]) -> None:
     frequency = Frequency()
     for number, item in enumerate(items):
-        frequency.add(digest(item))
+        frequency.add(key_of(item))
         if number == 100:
             frequency.fit(5000)
-    assert all(frequency.of(digest(item)) >= min(items.count(item), 15) for item in set(items))
+    assert all(frequency.of(key_of(item)) >= min(items.count(item), 15) for item in set(items))
 
 
 def test_frequencies_fade() -> None:
     frequency = Frequency()
     for _ in range(15):
-        frequency.add(digest(1))
+        frequency.add(key_of(1))
     for item in range(100, 6000):
-        frequency.add(digest(item))
-    assert frequency.of(digest(1)) < 15
+        frequency.add(key_of(item))
+    assert frequency.of(key_of(1)) < 15

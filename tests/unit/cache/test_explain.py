@@ -15,7 +15,7 @@ from mmctl.cache.explain import Explanation, explained
 from mmctl.cache.settings import CacheSettings, ModelCache, Semantic
 from mmctl.cache.stores import names
 from mmctl.cache.stores.redis import SharedStore
-from mmctl.effects import drive
+from mmctl.effects import by_type, drive
 from mmctl.inference import InferRequest
 
 
@@ -26,11 +26,10 @@ def cache(store: SharedStore, store_url: str) -> Iterator[Cache]:
 
 
 def explain(store: SharedStore | None, request: InferRequest, **options: Any) -> Explanation:
-    rows = performers(store)
     options = {"settings": CacheSettings(), "tenant": "shop", "now": time.time(), **options}
     settings = options.pop("settings")
     steps = explained(settings, MODEL, request, **options)
-    return drive(steps, lambda effect: rows[type(effect)](effect))
+    return drive(steps, by_type(performers(store)))
 
 
 def test_the_key_is_the_one_that_the_cache_uses(cache: Cache, store: SharedStore) -> None:

@@ -15,19 +15,19 @@ import pytest
 
 from mmctl.cache.effects import Pause, async_performers, performers
 from mmctl.cache.flight import Flights
-from mmctl.effects import Steps, adrive, drive
+from mmctl.effects import Steps, adrive, by_type, drive
 from mmctl.errors import InputError, LateError, WorldError
 
-ROWS = performers(None)
-ASYNC_ROWS = async_performers(None)
+PERFORM = by_type(performers(None))
+ASYNC_PERFORM = by_type(async_performers(None))
 
 
 def blocking(steps: Steps[Any]) -> Any:
-    return drive(steps, lambda effect: ROWS[type(effect)](effect))
+    return drive(steps, PERFORM)
 
 
 async def awaited(steps: Steps[Any]) -> Any:
-    return await adrive(steps, lambda effect: ASYNC_ROWS[type(effect)](effect))
+    return await adrive(steps, ASYNC_PERFORM)
 
 
 class Model:

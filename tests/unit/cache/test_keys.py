@@ -16,7 +16,6 @@ from mmctl.cache.keys import (
     Identity,
     bypass_reason,
     exact_key,
-    model_namespace,
     normalised,
     normalised_key,
     partition_key,
@@ -308,7 +307,3 @@ def test_requests_that_no_cache_may_answer(asked: InferRequest, reason: str | No
 def test_a_tenant_is_not_to_be_guessed_from_its_token() -> None:
     assert tenant_token("a", b"s1") != tenant_token("a", b"s2") != tenant_token("b", b"s2")
     assert tenant_token("a", None) == "a"
-
-
-def test_names_of_models_and_tenants_do_not_run_together() -> None:
-    assert model_namespace("a", "bc") != model_namespace("ab", "c")

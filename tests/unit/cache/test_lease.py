@@ -13,7 +13,7 @@ from mmctl.cache.effects import Pause, performers
 from mmctl.cache.lease import LONGEST_PAUSE_S, Leases, Sealed, pause
 from mmctl.cache.stores import names
 from mmctl.cache.stores.redis import SharedStore
-from mmctl.effects import Steps, drive
+from mmctl.effects import Steps, by_type, drive
 from mmctl.errors import LateError, WorldError
 
 KEY = b"key"
@@ -54,8 +54,7 @@ class Process:
         )
 
     def drive(self, steps: Steps[Any]) -> Any:
-        rows = performers(self.store)
-        return drive(steps, lambda effect: rows[type(effect)](effect))
+        return drive(steps, by_type(performers(self.store)))
 
 
 def holder(store: SharedStore) -> Any:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-
 import pytest
-from cache_worlds import Clock
+from cache_traces import key_of
+from clocks import Clock
 
 from mmctl.cache.effects import StoreDown
-from mmctl.cache.lookup import JITTER, MAX_ERRORS, Errors, is_final, jittered
+from mmctl.cache.flight import is_final
+from mmctl.cache.lookup import JITTER, MAX_ERRORS, Errors, jittered
 from mmctl.errors import InferenceError, InputError, LateError, WorldError
-
-
-def key(number: int) -> bytes:
-    return hashlib.sha256(str(number).encode()).digest()
 
 
 @pytest.mark.parametrize(
@@ -36,33 +32,33 @@ def test_an_error_is_given_as_a_copy_for_as_long_as_is_said() -> None:
     clock = Clock()
     errors = Errors(clock)
     error = InferenceError("shape", hint="look", final=True)
-    errors.put(key(1), error, 2.0)
+    errors.put(key_of(1), error, 2.0)
     clock.now += 1.9
-    copied = errors.get(key(1))
+    copied = errors.get(key_of(1))
     assert isinstance(copied, InferenceError)
     assert copied is not error
     assert (copied.message, copied.hint, copied.final) == ("shape", "look", True)
     clock.now += 0.2
-    assert errors.get(key(1)) is None
+    assert errors.get(key_of(1)) is None
 
 
 def test_an_error_that_lasts_no_time_is_not_kept() -> None:
     errors = Errors(Clock())
-    errors.put(key(1), InputError("x"), 0.0)
-    assert errors.get(key(1)) is None
+    errors.put(key_of(1), InputError("x"), 0.0)
+    assert errors.get(key_of(1)) is None
 
 
 def test_the_number_of_errors_is_bounded() -> None:
     errors = Errors(Clock())
     for number in range(MAX_ERRORS + 10):
-        errors.put(key(number), InputError("x"), 5.0)
-    kept = [errors.get(key(number)) is not None for number in range(MAX_ERRORS + 10)]
+        errors.put(key_of(number), InputError("x"), 5.0)
+    kept = [errors.get(key_of(number)) is not None for number in range(MAX_ERRORS + 10)]
     assert kept == [False] * 10 + [True] * MAX_ERRORS
 
 
 def test_lives_are_spread_evenly_around_what_is_set_and_the_same_everywhere() -> None:
-    lives = [jittered(100.0, key(number)) for number in range(2000)]
+    lives = [jittered(100.0, key_of(number)) for number in range(2000)]
     assert 100 * (1 - JITTER) <= min(lives) < 91
     assert 109 < max(lives) <= 100 * (1 + JITTER)
     assert 99 < sum(lives) / len(lives) < 101
-    assert jittered(100.0, key(5)) == lives[5]
+    assert jittered(100.0, key_of(5)) == lives[5]

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cache_worlds import MODEL, Clock, Model, ask, run_of, text
+from cache_worlds import MODEL, Model, ask, run_of, text
+from clocks import Clock
 
 from mmctl.cache.cache import Cache
 from mmctl.cache.envelope import Entry, Vector
@@ -67,6 +68,13 @@ class Words:
 
     def store(self, partition: bytes, text: str, vector: Vector, entry: Entry) -> None:
         self.kept.append((partition, vector, entry))
+
+    @property
+    def has_news(self) -> bool:
+        return False
+
+    def exchange(self, others: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        return None
 
     def gauges(self) -> Mapping[str, float]:
         return {"error_upper_95": 0.01}
@@ -125,6 +133,22 @@ def test_it_never_answers_across(other: dict[str, Any], options: dict[str, Any])
     cache, model = a_cache(Words(), shared=True), Model()
     ask(cache, model, text(LONG))
     assert ask(cache, model, text(LONG + " please", **other), **options)[1].level == "none"
+
+
+def said_before(*turns: str) -> InferRequest:
+    """The same last message, after these."""
+    inputs = {"text": np.array([LONG], object), "context": np.array(turns, object)}
+    return InferRequest("m", inputs)
+
+
+def test_of_conversations_what_was_said_before_counts() -> None:
+    """However little of it differs, and however alike the last message is."""
+    contexts = [(), ("",), ("yes",), ("yes", "no"), ("yesno",), ("yes", "no", ""), ("no", "yes")]
+    cache, model = a_cache(Words()), Model()
+    for turns in contexts:
+        assert ask(cache, model, said_before(*turns))[1].level == "none"
+    for turns in contexts:
+        assert ask(cache, model, said_before(*turns))[1].level == "exact"
 
 
 def test_it_does_not_answer_with_what_is_too_old() -> None:

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from clocks import Clock
 
 from mmctl.client.canary import ASK_AGAIN_S, Canaries, part_of
 from mmctl.client.description import Candidacy
 from mmctl.inference import InferRequest
-
-
-class Clock:
-    """Stands still until it is moved."""
-
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def request(

@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from clocks import Clock
 
 from mmctl.client.roster import FIRST_ABSENCE_S, LONGEST_ABSENCE_S, Choice, Roster
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from mmctl.client.statistics import ModelStatistics, between, statistics_of
+from dataclasses import replace
+
+from mmctl.client.statistics import ModelStatistics, between, mean_batches, statistics_of
 
 
 def counted(**more: int) -> ModelStatistics:
@@ -53,3 +55,9 @@ def test_they_are_read_from_tritons_own_message() -> None:
         "tag", "3", requests=5, failed=1, rows=7, executions=2, total_ns=90, queue_ns=30,
         batches={4: 2}, batch_ns={4: 45},
     )  # fmt: skip
+
+
+def test_the_mean_batch_is_over_the_versions_of_a_model() -> None:
+    one, two = counted(rows=9, executions=3), replace(counted(rows=7, executions=1), version="2")
+    ensemble = ModelStatistics("all", "1", requests=4, rows=4)
+    assert mean_batches([one, two, ensemble]) == {one.model: 4.0}

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from deploy_worlds import MemoryServer, MemoryTree, ensemble, leaf, memory_target, wanted
+from deploy_worlds import MemoryServer, MemoryTree, ensemble, leaf, live, memory_target, wanted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -70,10 +70,6 @@ def promotion(tree: MemoryTree, server: MemoryServer) -> Plan:
 
 def removal(tree: MemoryTree, server: MemoryServer) -> Plan:
     return plan_without(tree.read(), state_of(server.index()))
-
-
-def live(server: MemoryServer) -> dict[str, tuple[int, ...]]:
-    return {name: model.live for name, model in server.loaded.items()}
 
 
 def does(plan: Plan) -> list[str]:

@@ -66,7 +66,7 @@ def test_a_candidate_is_told_by_the_name_of_its_pipeline_once() -> None:
 
 def test_what_is_not_loaded_and_what_is_no_plan_of_ours_is_not_told() -> None:
     own = wanted("own", 1, leaf(), plan=True)
-    for text in (b"{", b"[]", b'{"pins": 3}', b'{"pins": {"x": "y"}}'):
+    for text in (b"{", b"[]", b"[" * 100_000, b'{"pins": 3}', b'{"pins": {"x": "y"}}'):
         odd = replace(own, files={**own.files, "1/plan.json": text})
         plan = planned(odd)
         assert warn_of_threads(plan, 32).warnings == ()

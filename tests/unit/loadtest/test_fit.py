@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import bisect
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mmctl.client.statistics import ModelStatistics
 from mmctl.loadtest.fit import Memory, Point, fit_all, fit_cost, fit_memory
-from mmctl.loadtest.simulate import Cost
+from mmctl.loadtest.simulate import Cost, Setting
+from mmctl.trials.tune import Profile, fits_memory
 
 MS = 1_000_000
 
@@ -64,12 +67,22 @@ def test_without_a_batch_there_is_no_cost() -> None:
         fit_cost([])
 
 
+def most_rows(memory: Memory, available: float, instances: int) -> int:
+    """The largest batch up to 2**21 with which `mmctl tune` thinks that all instances fit."""
+    profile = Profile((), {}, {"a": memory}, available, 0.0, 0.0)
+
+    def is_too_large(rows: int) -> bool:
+        return not fits_memory(profile, {"a": Setting(rows, instances)})
+
+    return bisect.bisect_left(range(1, 1 << 21), True, key=is_too_large)
+
+
 def test_memory_bounds_the_batch() -> None:
     """(memory - weights) / what a row takes; shared by the instances."""
     memory = fit_memory(400, {1: 410, 8: 480})
     assert memory == Memory(400, 10)
-    assert memory.most_rows(1000, 1) == 60
-    assert memory.most_rows(1000, 2) == 10
-    assert memory.most_rows(300, 1) == 0
-    assert fit_memory(400, {4: 400}).most_rows(500, 1) > 1e6
+    assert most_rows(memory, 1000, 1) == 60
+    assert most_rows(memory, 1000, 2) == 10
+    assert most_rows(memory, 300, 1) == 0
+    assert most_rows(fit_memory(400, {4: 400}), 500, 1) > 1e6
     assert fit_memory(400, {}) == Memory(400, 0)

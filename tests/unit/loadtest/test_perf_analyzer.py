@@ -116,7 +116,7 @@ def test_a_closed_loop_is_read_request_by_request() -> None:
     assert (whole.offered, whole.completed, whole.errors) == (3, 2, {"no answer": 1})
     assert whole.latency.quantile_ms(50) == pytest.approx(20, rel=0.002)
     assert whole.latency.max_ms == pytest.approx(40, rel=0.002)
-    assert level.throughput == 2
+    assert level.told()["throughput"] == 2
 
 
 def test_an_open_loop_counts_from_when_requests_were_due() -> None:

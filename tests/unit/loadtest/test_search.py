@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -13,12 +14,12 @@ from mmctl.loadtest.search import (
     CostScore,
     Found,
     Judge,
+    Settings,
     Slo,
     Space,
     World,
     candidates,
     climb_model,
-    exhaustive,
     parse_slo,
     probe,
     search,
@@ -128,7 +129,14 @@ def test_trials_begin_with_the_best_and_what_there_was() -> None:
 
 def climbed(cost: Cost, choices: Choices, trials: int = 10, seconds: float = 0.05) -> list[Setting]:
     one = judge([Node("a", "a")], {"a": cost}, Slo("p95", 95.0, seconds))
-    return list(climb_model(choices, lambda setting: one.rate({"a": setting}), trials))
+    tried: list[Setting] = []
+
+    def measure(setting: Setting) -> float:
+        tried.append(setting)
+        return one.rate({"a": setting})
+
+    assert list(climb_model(choices, measure, lambda: len(tried) < trials)) == tried
+    return tried
 
 
 def test_the_batch_doubles_until_it_stops_to_help_and_steps_back() -> None:
@@ -147,6 +155,7 @@ def test_then_instances_then_the_delay() -> None:
 
 def test_a_climb_ends_with_its_trials() -> None:
     assert len(climbed(Cost(0.01), Choices((1, 2, 4, 8), (1, 2, 3, 4)), trials=3)) == 3
+    assert climbed(Cost(0.01), Choices((1, 2, 4, 8), (1, 2, 3, 4)), trials=0) == []
 
 
 @pytest.mark.parametrize("guess", [20.0, 80.0, 100.0, 120.0, 300.0])
@@ -208,6 +217,23 @@ def space(rng: random.Random, models: list[str]) -> Space:
         choices[name] = rng.choice(kinds)
     budget = len(models) + 1 if rng.random() < 0.5 else None
     return Space(choices, budget)
+
+
+def exhaustive(judge: Judge, space: Space, start: Settings) -> Found:
+    """The best of all settings there are."""
+    best = judge.found(start)
+
+    def rest(names: Sequence[str], settings: Settings) -> Iterator[Settings]:
+        if not names:
+            yield settings
+            return
+        for setting in reversed(list(space.models[names[0]])):  # the best is found sooner
+            yield from rest(names[1:], {**settings, names[0]: setting})
+
+    for settings in rest(list(space.models), start):
+        if space.allows(settings) and (better := judge.beats(settings, best.value)):
+            best = better
+    return best
 
 
 def compared(seed: int) -> tuple[Found, Found, int]:

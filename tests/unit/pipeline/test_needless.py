@@ -121,3 +121,8 @@ def test_a_function_that_steps_import_is_read_where_it_is() -> None:
     pipeline = source(text, steps=steps, common={"shared": shared})
     [edge] = needless_edges(graph_of(pipeline), pipeline)
     assert str(edge.instead) == "text"
+
+
+def test_a_later_import_of_all_names_may_have_taken_the_place_of_a_function() -> None:
+    pipeline = source(CHAIN, steps=STEPS + "\nfrom numpy import *\n")
+    assert needless_edges(graph_of(pipeline), pipeline) == ()

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from clocks import eventually
 
 from mmctl.errors import InputError, WorldError
 from mmctl.server.crash import crash
@@ -141,13 +142,6 @@ def test_the_end_of_a_log(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------------ its supervisor
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.02)
 
 
 @pytest.fixture

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from mmctl.quantiles import quantile
 from mmctl.trace.critical_path import Change, Edges, Kind
 from mmctl.trace.spans import Compute, Span
-from mmctl.trace.summary import quantile, saved, summarise
+from mmctl.trace.summary import saved, summarise
 
 MS = 1_000_000
 EDGES: Edges = {"p": {"a": frozenset(), "b": frozenset(), "c": frozenset({"a", "b"})}}
@@ -67,6 +68,12 @@ def test_a_node_that_few_requests_reach_is_judged_by_those() -> None:
     rows = {row.path: row for row in summarise([without, without, request(10, 30)], EDGES).rows}
     assert rows["p", "b"].on_path == pytest.approx(1 / 3)
     assert rows["p", "b"].compute == 30
+
+
+def test_batches_are_of_models_that_compute_and_of_none_that_is_not_known() -> None:
+    """Whoever counts for a pipeline counts what Python did for it, which is no batch of a model."""
+    rows = summarise(ROOTS, EDGES, {"a": 1.5, "c": 2.0, "p": 1.0}).rows
+    assert {row.path[-1]: row.batch for row in rows} == {"a": 1.5, "b": None, "c": 2.0, "p": None}
 
 
 def test_quantiles_are_numbers_that_were_there() -> None:

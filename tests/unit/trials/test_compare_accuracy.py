@@ -10,8 +10,9 @@ from onnx_samples import identity
 
 from mmctl.exporters.accuracy.judge import Judged
 from mmctl.exporters.accuracy.metrics import Estimate
+from mmctl.loadtest.machine import cpu_name
 from mmctl.trials.compare.accuracy import accuracy_of
-from mmctl.trials.compare.machine import cpu_flags, cpu_name
+from mmctl.trials.compare.machine import cpu_flags
 from mmctl.trials.compare.sessions import open_on, profile
 from mmctl.trials.compare.table import Accuracy
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from mmctl.building.catalog import read_catalog
 from mmctl.building.compiled import find_mistakes, oldest_release
 from mmctl.cache.settings import read_settings
-from mmctl.diagnostics import Finding, Severity, in_order
+from mmctl.diagnostics import Finding, Severity, in_order, nearest
+from mmctl.documents import read_document
 from mmctl.errors import InputError, InvalidFiles
 from mmctl.lint.checker import check_repository
 from mmctl.lint.repository import (
@@ -230,11 +231,23 @@ def _workspace_subject(workspace: Workspace, target: Target, values: Mapping[str
 
 def _find_in_settings(workspace: Workspace) -> tuple[Finding, ...]:
     """In what mmctl.yaml says of caches. Without the rest of it there is no workspace at all."""
+    document = read_document(workspace.root / FILE, shown=FILE)
     try:
-        read_settings(workspace)
+        settings = read_settings(workspace)
     except InvalidFiles as error:
         return error.findings
-    return ()
+    known = {*workspace.model_names(), *workspace.pipeline_names()}
+    return tuple(
+        Finding.at(
+            document.at_key("cache", "models", name),
+            "Y006",
+            f"`{name}` is neither a model nor a pipeline of this workspace",
+            nearest(name, known),
+            Severity.WARNING,
+        )
+        for name in settings.models
+        if name not in known
+    )
 
 
 def _checked(subjects: Iterable[Subject]) -> Checked:

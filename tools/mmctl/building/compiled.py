@@ -12,7 +12,7 @@ from mmctl.errors import InputError, InvalidFiles
 from mmctl.exporters.merge import made_with
 from mmctl.exporters.packages import package_pin
 from mmctl.files import digest_of
-from mmctl.pipeline import PipelineSource, check_pipeline, order_pipelines, read_pipeline
+from mmctl.pipeline import Graph, PipelineSource, check_pipeline, order_pipelines, read_pipeline
 from mmctl.pipeline.caching import UNKNOWN_CONTENT, doubt_of
 from mmctl.pipeline.findings import NOT_EXPORTED
 from mmctl.triton.pbtxt import render_config
@@ -52,6 +52,8 @@ class PlannedPipeline:
     """What one pipeline becomes: step models first, the pipeline's own model last."""
 
     source: PipelineSource
+    graph: Graph
+    """As it was checked, before nodes became one."""
     compiled: Compiled
     models: tuple[PlannedModel, ...]
     warnings: tuple[Finding, ...] = ()
@@ -120,7 +122,7 @@ def _plan(
         warnings = tuple(f for f in checked.findings if f.severity is not Severity.ERROR)
         warnings += compiled.warnings
         models = _plan_models(workspace, compiled, locks)
-        planned.append(PlannedPipeline(sources[name], compiled, models, warnings))
+        planned.append(PlannedPipeline(sources[name], checked.graph, compiled, models, warnings))
         signatures[name] = compiled.signature
         if doubt := doubt_of(compiled.graph, doubts):
             doubts[name] = doubt

@@ -223,8 +223,7 @@ class Duel:
 
     def add(self, key: bytes, size: int) -> list[bytes]:
         """Keep a new key; gives what leaves for it, which may be the key itself."""
-        if key in self._kept:
-            self._kept.drop(key)
+        self._kept.drop(key)
         if key[-1] % SAMPLE == 0:
             for side in (self._by_recency, self._by_frequency):
                 if key not in side:

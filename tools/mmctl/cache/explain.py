@@ -19,10 +19,10 @@ from mmctl.cache.keys import (
     bypass_reason,
     exact_key,
     is_shaping,
-    normalised_key,
     partition_key,
     tenant_token,
 )
+from mmctl.cache.lookup import spelt_key
 from mmctl.cache.settings import CacheSettings, ModelCache
 from mmctl.cache.stores import names
 from mmctl.effects import Steps
@@ -92,7 +92,7 @@ def explained(
     audience = audience_of(setting, own)
     epoch = yield from Epochs().of(identity.model)
     key = exact_key(audience, identity, request, epoch)
-    spelt = _spelt_key(setting, audience, identity, request, epoch)
+    spelt = spelt_key(setting, audience, identity, request, epoch)
     held = yield from _held([key, *filter(None, [spelt])], epoch, secret, now)
     return Explanation(
         model=identity.model,
@@ -119,15 +119,6 @@ def explained(
         normalised_held=held[1] if spelt else None,
         partition=_partition(setting, own, identity, request, embedder, epoch),
     )
-
-
-def _spelt_key(
-    setting: ModelCache, audience: str, identity: Identity, request: InferRequest, epoch: str
-) -> bytes | None:
-    text = setting.normalise
-    if text is None or text not in request.inputs:
-        return None
-    return normalised_key(audience, identity, request, text, epoch)
 
 
 def _partition(

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from mmctl.cache.effects import Await
 from mmctl.effects import Steps
-from mmctl.errors import InputError, LateError
+from mmctl.errors import InferenceError, InputError, LateError
 
 T = TypeVar("T")
 
@@ -31,8 +31,8 @@ TRIES = 2
 
 
 def is_final(error: Exception) -> bool:
-    """Whether every other caller would get the same error."""
-    return isinstance(error, InputError)
+    """Whether the same request would get the same error again."""
+    return isinstance(error, InputError) or (isinstance(error, InferenceError) and error.final)
 
 
 class Flights:
@@ -71,7 +71,7 @@ class Flights:
                 case _Answer(value):
                     return value, True
                 case _Failed(error):
-                    raise _own(error)
+                    raise own_copy(error)
                 case _Left(tries):
                     pass
 
@@ -127,8 +127,10 @@ def remaining(deadline: float | None, now: float) -> float | None:
     return None if deadline is None else max(deadline - now, 0.0)
 
 
-def _own(error: Exception) -> Exception:
-    """A copy: in one that all raise, each would leave its frames and what is in them."""
+def own_copy(error: Exception) -> Exception:
+    """For one who raises it: in one that all raise, each would leave its frames and what is in
+    them.
+    """
     try:
         own = copy(error)
     except Exception:  # noqa: BLE001 - whatever it is, it need not be one that can be copied

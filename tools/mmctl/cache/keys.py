@@ -108,13 +108,6 @@ def tenant_token(tenant: str, secret: bytes | None) -> str:
     return hmac.digest(secret, _framed(b"tenant", tenant.encode()), "sha256").hex()
 
 
-def model_namespace(tenant: str, model: str) -> str:
-    """32 hex digits that stand for a tenant's answers of one model, where names may not."""
-    return hashlib.sha256(_framed(SCHEME.encode(), tenant.encode(), model.encode())).hexdigest()[
-        :32
-    ]
-
-
 def normalised(request: InferRequest, text_input: str) -> InferRequest:
     """The request with `text_input` in one spelling: width, case, spaces and the punctuation at
     its end do not count. What is not UTF-8 stays.

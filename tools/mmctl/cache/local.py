@@ -88,18 +88,10 @@ class LocalStore:
                 self._leave(gone, "size")
             return key in self._entries
 
-    def expire(self) -> int:
-        """Drop what is no longer alive; gives how many. Nothing needs it but memory."""
-        now = self._clock()
-        return self._drop(lambda entry: not entry.is_alive(now), "ttl")
-
     def drop(self, model: str | None = None, *, reason: str = "epoch") -> int:
         """Drop the entries of a model, or all; gives how many."""
-        return self._drop(lambda entry: model in (None, entry.model), reason)
-
-    def _drop(self, chosen: Callable[[Entry], bool], reason: str) -> int:
         with self._lock:
-            keys = [key for key, entry in self._entries.items() if chosen(entry)]
+            keys = [key for key, entry in self._entries.items() if model in (None, entry.model)]
             for key in keys:
                 self._leave(key, reason)
         return len(keys)

@@ -11,12 +11,11 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
-from copy import copy
 from dataclasses import dataclass, replace
 
 from mmctl.cache.effects import Reply, Store, StoreDown
 from mmctl.cache.envelope import MAX_BYTES, Entry, Vector, kept, seal, unseal
-from mmctl.cache.flight import Flights
+from mmctl.cache.flight import Flights, is_final, own_copy
 from mmctl.cache.keys import Identity, normalised_key, partition_key
 from mmctl.cache.lease import Leases, Sealed
 from mmctl.cache.local import LocalStore, weight
@@ -25,7 +24,7 @@ from mmctl.cache.settings import ModelCache
 from mmctl.cache.statistics import Statistics
 from mmctl.cache.stores import names
 from mmctl.effects import Steps
-from mmctl.errors import InferenceError, InputError, MmctlError
+from mmctl.errors import MmctlError
 from mmctl.inference import CacheNote, InferRequest, InferResponse
 
 Compute = Callable[[InferRequest], Steps[InferResponse]]
@@ -164,7 +163,6 @@ class Lookup:
             asked.key,
             lambda: self._lead(asked, compute, old),
             deadline=asked.deadline,
-            is_final=is_final,
             alone=lambda: self._beyond(asked, compute),
         )
         if coalesced:
@@ -205,7 +203,7 @@ class Lookup:
 
     def _beyond(self, asked: Asked, compute: Compute) -> Steps[Found]:
         """What the exact level does not have."""
-        spelt = _spelt_key(asked)
+        spelt = spelt_key(asked.setting, asked.audience, asked.identity, asked.request, asked.epoch)
         if spelt is not None and (found := (yield from self._spelt_alike(asked, spelt))):
             return found
         alike = yield from self._alike(asked)
@@ -261,7 +259,7 @@ class Lookup:
             return None
         self._statistics.took(model, "semantic", "embed", _ms_since(began))
         partition = partition_key(
-            asked.tenant, asked.identity, asked.request, name, embedded.embedder, asked.epoch
+            asked.tenant, asked.identity, asked.request, name, embedded.space, asked.epoch
         )
         began = time.perf_counter()
         verdict = meaning.look(partition, text, embedded.vector)
@@ -366,21 +364,16 @@ class Errors:
         with self._lock:
             error, until = self._errors.get(key, (None, 0.0))
             if error is not None and self._clock() < until:
-                return copy(error)
+                return own_copy(error)
             self._errors.pop(key, None)
             return None
 
     def put(self, key: bytes, error: Exception, lasts_s: float) -> None:
         if lasts_s > 0:
             with self._lock:
-                self._errors[key] = copy(error), self._clock() + lasts_s
+                self._errors[key] = own_copy(error), self._clock() + lasts_s
                 while len(self._errors) > MAX_ERRORS:
                     self._errors.popitem(last=False)
-
-
-def is_final(error: Exception) -> bool:
-    """Whether the same request would get the same error again."""
-    return isinstance(error, InputError) or (isinstance(error, InferenceError) and error.final)
 
 
 def jittered(ttl_s: float, key: bytes) -> float:
@@ -388,12 +381,14 @@ def jittered(ttl_s: float, key: bytes) -> float:
     return ttl_s * (1 + JITTER * (int.from_bytes(key[:4]) / 2**31 - 1))
 
 
-def _spelt_key(asked: Asked) -> bytes | None:
+def spelt_key(
+    setting: ModelCache, audience: str, identity: Identity, request: InferRequest, epoch: str
+) -> bytes | None:
     """The key of the normalised level, where the model has one."""
-    text = asked.setting.normalise
-    if text is None or text not in asked.request.inputs:
+    text = setting.normalise
+    if text is None or text not in request.inputs:
         return None
-    return normalised_key(asked.audience, asked.identity, asked.request, text, asked.epoch)
+    return normalised_key(audience, identity, request, text, epoch)
 
 
 def _is_whole(asked: Asked, response: InferResponse) -> bool:

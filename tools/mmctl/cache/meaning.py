@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from mmctl.cache.envelope import Entry, Vector
 from mmctl.cache.keys import Identity
@@ -15,12 +15,19 @@ from mmctl.inference import InferRequest
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Embedded:
-    """`vector` is float32 [D] and of length 1. `embedder` is the digest of what made it: part of
-    every partition.
+    """`vector` is float32 [D] and of length 1. `embedder` is the digest of what made it, `turn` for
+    the how manyeth time that is another one than before: what came to lie there while nobody had
+    seen the change yet must not be found when an older one is back.
     """
 
     vector: Vector
     embedder: str
+    turn: int = 0
+
+    @property
+    def space(self) -> str:
+        """Only vectors of one space are compared: it is part of every partition."""
+        return f"{self.embedder}.{self.turn}"
 
 
 class Verdict(Protocol):
@@ -67,6 +74,15 @@ class Meaning(Protocol):
         """
 
     def store(self, partition: bytes, text: str, vector: Vector, entry: Entry) -> None: ...
+
+    @property
+    def has_news(self) -> bool:
+        """Whether it has learned enough, since it last exchanged that, to tell others."""
+
+    def exchange(self, others: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """Take what others have learned, where that is more; else give what it has itself, if
+        that is more. Both are plain data.
+        """
 
     def gauges(self) -> Mapping[str, float]:
         """What statistics show of it, by the names of statistics.GAUGES."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mmctl.cli import context
+from mmctl.cli.context import Json
 from mmctl.cli.render import as_json
 from mmctl.errors import InputError, Refused
 
@@ -31,7 +32,7 @@ def adopt(
     link: Annotated[
         bool, typer.Option("--link", help="Hard links instead of copies of the called models.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Turn ensembles into pipelines that compile to them: proven equal, or refused with why."""
     from mmctl.building.adopt import adopt as write

@@ -16,9 +16,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mmctl.cli import context
+from mmctl.cli.context import Json
 from mmctl.cli.render import SCHEMA, aligned, as_json
-from mmctl.cli.report import HtmlOption, refuse_unreportable, write_report
-from mmctl.diagnostics import counted, nearest
+from mmctl.cli.report import (
+    HtmlOption,
+    refuse_unreportable,
+    refuse_unwritable,
+    write_report,
+)
+from mmctl.cli.samples import samples_of
+from mmctl.diagnostics import counted
 from mmctl.errors import InputError, Refused, WorldError
 from mmctl.loadtest.schedule import PROFILES, Arrivals, ClosedLoop
 
@@ -90,7 +97,7 @@ def bench(
             min=0, metavar="N", help="For `--html`: trace N requests after the load, too."
         ),
     ] = 0,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Offer a load to a pipeline, with its samples as requests, and measure the answers.
 
@@ -113,7 +120,7 @@ def bench(
     plan = Plan(parse_profile(profile, seconds, _read_times), arrivals, seed, timeout, check)
     known = samples_of(workspace, what[-1], samples)
     _refuse_unchecked(known, what[-1], engine, plan.check)
-    _refuse_unwritable(out)
+    refuse_unwritable("--out", out)
     refuse_unreportable(html)
     if trace and html is None:
         raise InputError("`--trace` is for the page", hint="pass `--html FILE`, or `mmctl trace`")
@@ -376,22 +383,6 @@ def _difference_row(row: Any) -> tuple[str, ...]:
     return (row.measure, *numbers, interval, row.verdict.value)
 
 
-def samples_of(workspace: Workspace, pipeline: str, folder: Path | None) -> list[Sample]:
-    from mmctl.client.samples import read_samples
-
-    if folder is None:
-        known = [*workspace.pipeline_names(), *workspace.model_names()]
-        if pipeline not in known:
-            raise InputError(f"no pipeline or model `{pipeline}`", hint=nearest(pipeline, known))
-        folder = workspace.pipelines / pipeline / "samples"
-    if samples := read_samples(folder):
-        return samples
-    raise InputError(
-        f"{workspace.shown(folder)}: no samples, so there is nothing to send",
-        hint=f"write {workspace.shown(folder)}/NAME.json, one request each; or pass `--samples`",
-    )
-
-
 def _refuse_unchecked(
     samples: Sequence[Sample], pipeline: str, engine: Engine, check: bool
 ) -> None:
@@ -404,14 +395,6 @@ def _refuse_unchecked(
         raise InputError(
             f"`--check`: no sample of `{pipeline}` says what its answer should be",
             hint='add "expect" to one',
-        )
-
-
-def _refuse_unwritable(out: Path | None) -> None:
-    """Before the load, not after it."""
-    if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
-        raise InputError(
-            f"`--out {out}` cannot be written", hint="name a file in a folder there is"
         )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mmctl.cli import context
+from mmctl.cli.context import Json
 from mmctl.cli.render import as_json
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 Names = Annotated[
     list[str] | None, typer.Argument(metavar="NAME...", help="Models or pipelines; all by default.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def build(

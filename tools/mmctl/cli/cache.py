@@ -12,6 +12,7 @@ import typer
 
 from mmctl.cli import context
 from mmctl.cli.asking import Inputs, Sample, TargetOption, asking, connection_to
+from mmctl.cli.context import Json
 from mmctl.cli.render import aligned, as_json
 from mmctl.diagnostics import nearest
 from mmctl.errors import InputError, Refused
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="What caches have done, and why; their shared answers put out of reach.")
 
+Models = Annotated[list[str] | None, typer.Argument(metavar="MODEL...", help="All by default.")]
 StoreUrl = Annotated[
     str | None,
     typer.Option(
@@ -34,14 +36,11 @@ StoreUrl = Annotated[
         "mmctl.yaml.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()
 def stats(
-    models: Annotated[
-        list[str] | None, typer.Argument(metavar="MODEL...", help="All by default.")
-    ] = None,
+    models: Models = None,
     *,
     store: StoreUrl = None,
     prometheus: Annotated[
@@ -79,9 +78,7 @@ def stats(
 
 @app.command()
 def clear(
-    models: Annotated[
-        list[str] | None, typer.Argument(metavar="MODEL...", help="All by default.")
-    ] = None,
+    models: Models = None,
     *,
     store: StoreUrl = None,
     json: Json = False,
@@ -125,13 +122,12 @@ def explain(
     from mmctl.cache.effects import performers
     from mmctl.cache.explain import explained
     from mmctl.client.replicas import open_server
-    from mmctl.effects import drive
+    from mmctl.effects import by_type, drive
     from mmctl.inference import InferRequest
 
     settings = _settings()
     whose = _tenant_for(settings, model, tenant)
     shared = _maybe_shared(store)
-    rows = performers(shared)
     with asking(model, inputs, sample, target) as asked:
         at = asked.connection
         with closing(open_server(at.urls, at.headers, at.tls)) as server:
@@ -144,7 +140,7 @@ def explain(
             now=time.time(),
             secret=settings.secret(),
         )
-        found = drive(steps, lambda effect: rows[type(effect)](effect))
+        found = drive(steps, by_type(performers(shared)))
     if json:
         print(as_json(asdict(found)))
     else:
@@ -167,7 +163,7 @@ def calibrate(
     """
     from mmctl.cache.envelope import Entry, Vector, kept
     from mmctl.cache.semantic.calibrate import ENOUGH, calibrated, read_texts
-    from mmctl.cache.semantic.embedders import unit
+    from mmctl.cache.semantic.embedders import served_digest, vector_of
     from mmctl.cache.semantic.levels import FOLDER, save
     from mmctl.cache.settings import VerifiedPolicy
     from mmctl.client import Client
@@ -188,16 +184,17 @@ def calibrate(
         Client(at.urls, headers=at.headers, tls=at.tls) as client,
     ):
         identity = server.describe(model, identify=True).identity
+        embedder = server.describe(semantic.embedder, identify=True).identity
 
         def embed(text: str) -> Vector:
-            found = client.infer(semantic.embedder, {"text": [text]}).outputs["embedding"]
-            return unit(found.astype("f4").reshape(-1))
+            told = client.infer(semantic.embedder, {"text": [text]})
+            return vector_of(semantic.embedder, told.outputs, "embedding")
 
         def answer(text: str) -> Entry:
             response = client.infer(model, {semantic.input: [text]})
             return kept(response, created=time.time(), ttl_s=semantic.ttl_s)
 
-        trust = calibrated(semantic, asked, embed, answer)
+        trust = calibrated(semantic, asked, embed, answer, served_digest(embedder, "embedding"))
     found = trust.calibration
     if found is None:
         raise Refused(

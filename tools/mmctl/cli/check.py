@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mmctl.cli import context
+from mmctl.cli.context import Json
 from mmctl.cli.render import as_json
 from mmctl.diagnostics import Finding, Rule, Severity, counted, in_order, nearest
 from mmctl.errors import InputError, InvalidFiles
@@ -73,7 +74,7 @@ def check(
         list[str] | None,
         typer.Option("--input", metavar="MODEL=FILE", help="With --run: ask with this sample."),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
     sarif: Annotated[
         bool, typer.Option("--sarif", help="Print SARIF 2.1.0, for code review tools.")
     ] = False,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mmctl.cli import context
+from mmctl.cli.context import Json
 from mmctl.cli.render import as_json
 from mmctl.errors import InputError
 from mmctl.trials.compare import Objective
@@ -37,7 +38,7 @@ def compare(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads of each variant; else one for each core.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
     markdown: Annotated[
         bool, typer.Option("--markdown", help="Print Markdown, for a README.")
     ] = False,
@@ -47,7 +48,7 @@ def compare(
 ) -> None:
     """Measure a model in other precisions: size, speed, memory, accuracy. Changes nothing."""
     from mmctl.files import write_text
-    from mmctl.trials.compare.machine import cores
+    from mmctl.loadtest.machine import cores
     from mmctl.trials.compare.measure import compare as run
     from mmctl.trials.compare.objective import recommend
     from mmctl.trials.compare.text import values_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,9 @@ from mmctl.errors import InputError, Refused
 
 if TYPE_CHECKING:
     from mmctl.workspace import Workspace
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+"""The option of every command whose answer a program may read."""
 
 _start = Path(".")
 

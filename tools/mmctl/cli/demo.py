@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mmctl.cli import context
+from mmctl.cli.context import Json
 from mmctl.cli.render import as_json
 from mmctl.errors import InputError
 
@@ -38,7 +39,7 @@ class Answer:
 
 def demo(
     pipeline: Annotated[str, typer.Argument(metavar="PIPELINE", help="A pipeline with samples.")],
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Build a pipeline, serve it on an embedded Triton, send its samples, show the answers."""
     from mmctl.client.samples import read_samples

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mmctl.cli import context
-from mmctl.cli.render import as_json
+from mmctl.cli.context import Json
+from mmctl.cli.render import aligned, as_json
 from mmctl.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ Names = Annotated[
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def deploy(
@@ -271,11 +271,12 @@ def render_standings(rows: Sequence[Standing]) -> list[str]:
         key = row.keys.get(max(row.live, default=0), "")[:12]
         replica = [row.replica] if several else []
         table.append((row.model, *replica, _shown(row.live), row.state, held, key))
-    reasons = {
-        f"{row.model}{f' on {row.replica}' if several else ''}: {row.reason}": row.reason
+    reasons = (
+        f"{row.model}{f' on {row.replica}' if several else ''}: {row.reason}"
         for row in rows
-    }
-    return [*_aligned(table), *(text for text, reason in reasons.items() if reason)]
+        if row.reason
+    )
+    return [*aligned(table, numbers_right=False), *reasons]
 
 
 def render_comparison(found: Comparison) -> list[str]:
@@ -288,7 +289,8 @@ def render_comparison(found: Comparison) -> list[str]:
         table.append((name, str(counts.requests), failed, mean))
     verb = {"canary": "go to", "shadow": "are copied to"}[share.kind]
     head = f"{share.kind}: {share.percent:g} % of the requests for {of.model} {verb} {of.version}"
-    lines = [head, *_aligned(table), f"counted {SINCE[found.since].format(kind=share.kind)}"]
+    lines = [head, *aligned(table, numbers_right=False)]
+    lines.append(f"counted {SINCE[found.since].format(kind=share.kind)}")
     if (answers := found.answers) is not None:
         lines.append(f"{answers.differing} of {answers.asked} answers differ")
         lines += [answers.first] if answers.first else []
@@ -300,14 +302,6 @@ SINCE: Mapping[Since, str] = {
     "restart": "since the server was started again, after the {kind} began",
     "load": "since each was loaded: Triton does not say whether that was before the {kind} began",
 }
-
-
-def _aligned(table: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in table
-    ]
 
 
 def _standing(row: Standing) -> dict[str, object]:

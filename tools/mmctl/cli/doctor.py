@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from mmctl.cli import context
+from mmctl.cli.context import Json
 from mmctl.cli.render import as_json
 
 if TYPE_CHECKING:
     from mmctl.server.doctor import Check
 
 
-def doctor(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+def doctor(json: Json = False) -> None:
     """Say what this machine lacks to run the embedded Triton."""
     from mmctl.server.doctor import examine
 

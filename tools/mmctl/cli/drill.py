@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mmctl.cli import context
+from mmctl.cli.context import Json
 from mmctl.cli.render import as_json
+from mmctl.cli.samples import samples_of
 from mmctl.diagnostics import nearest
 from mmctl.errors import InputError
 from mmctl.trials.faults import Fault
 
 if TYPE_CHECKING:
-    from mmctl.client.samples import Sample
     from mmctl.pipeline.graph import Form, Graph, Node
     from mmctl.trials.rows import Row
-    from mmctl.workspace import Workspace
 
 HEAD = ("node", "fault", "promised", "got", "ms", "bound", "verdict")
 MOST_CHARACTERS = 60
@@ -35,7 +35,7 @@ def drill(
     strict: Annotated[
         bool, typer.Option("--strict", help="Times must be kept within 5 % and 10 ms.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Let each node of a pipeline fail in turn, and check what its declaration promises."""
     from mmctl.trials.drill import drill as run
@@ -45,7 +45,7 @@ def drill(
     from mmctl.trials.rows import Verdict
 
     workspace = context.workspace()
-    samples = _samples(workspace, pipeline)
+    samples = samples_of(workspace, pipeline, models=False, option=False)
     wanted = node or []
     with open_rig(
         workspace, pipeline, context.say, lambda graph: _refuse_unknown(wanted, graph)
@@ -60,20 +60,6 @@ def drill(
     else:
         print("\n".join(render_table(rows)))
     raise typer.Exit(1 if any(row.verdict is Verdict.BROKEN for row in rows) else 0)
-
-
-def _samples(workspace: Workspace, pipeline: str) -> list[Sample]:
-    from mmctl.client.samples import read_samples
-
-    if pipeline not in (known := workspace.pipeline_names()):
-        raise InputError(f"no pipeline `{pipeline}`", hint=nearest(pipeline, known))
-    folder = workspace.pipelines / pipeline / "samples"
-    if samples := read_samples(folder):
-        return samples
-    raise InputError(
-        f"{workspace.shown(folder)}: no samples, so there is nothing to send",
-        hint=f"write {workspace.shown(folder)}/NAME.json, one request each",
-    )
 
 
 def _refuse_unknown(names: Sequence[str], graph: Graph) -> None:

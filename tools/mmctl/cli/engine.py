@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from mmctl.cli import context
+from mmctl.cli.context import Json
 from mmctl.cli.render import as_json
 
 
@@ -18,7 +19,7 @@ def engine(
     plan_only: Annotated[
         bool, typer.Option("--plan-only", help="Say what would be built, and with what command.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Build a TensorRT engine from the model's ONNX file, and check that its target loads it.
 

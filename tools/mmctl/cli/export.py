@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mmctl.cli import context
+from mmctl.cli.context import Json
 from mmctl.cli.render import as_json
 from mmctl.errors import InputError
 
 if TYPE_CHECKING:
     from mmctl.exporters import ExportOutcome
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def export(

@@ -10,6 +10,7 @@ import typer
 
 from mmctl.cli import context
 from mmctl.cli.asking import Inputs, Sample, TargetOption, asking
+from mmctl.cli.context import Json
 from mmctl.cli.render import as_json
 
 
@@ -30,7 +31,7 @@ def infer(
     show: Annotated[
         Show | None, typer.Option(help="Print the same request in another form; send nothing.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Send one request to a pipeline and print the answer."""
     from mmctl.client.answers import answer_values, render_answer

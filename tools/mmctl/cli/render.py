@@ -13,12 +13,15 @@ def as_json(value: Mapping[str, object]) -> str:
     return json.dumps({"schema": SCHEMA, **value}, indent=2, ensure_ascii=False)
 
 
-def aligned(table: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of equal columns, two spaces apart; what looks like a number stands to the right."""
+def aligned(table: Sequence[Sequence[str]], *, numbers_right: bool = True) -> list[str]:
+    """Lines of equal columns, two spaces apart; what looks like a number stands to the right,
+    unless `numbers_right` is False.
+    """
     columns = list(zip(*table, strict=True))
     widths = [max(map(len, column)) for column in columns]
     right = [
-        all(cell[:1].isdigit() or cell in ("", "-") for cell in column[1:]) for column in columns
+        numbers_right and all(cell[:1].isdigit() or cell in ("", "-") for cell in column[1:])
+        for column in columns
     ]
     return [
         "  ".join(

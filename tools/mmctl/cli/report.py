@@ -27,11 +27,16 @@ def refuse_unreportable(html: Path | None) -> None:
         return
     if html.is_dir():
         raise InputError(f"{html} is a folder", hint=f"name the file: `--html {html}/report.html`")
-    if not html.absolute().parent.is_dir():
-        raise InputError(
-            f"`--html {html}` cannot be written", hint="name a file in a folder there is"
-        )
+    refuse_unwritable("--html", html)
     refuse_missing()
+
+
+def refuse_unwritable(option: str, file: Path | None) -> None:
+    """Before the load, not after it. Raises InputError."""
+    if file is not None and (file.is_dir() or not file.absolute().parent.is_dir()):
+        raise InputError(
+            f"`{option} {file}` cannot be written", hint="name a file in a folder there is"
+        )
 
 
 def write_report(

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from mmctl.cli import context
+from mmctl.cli.context import Json
 
 app = typer.Typer(help="The private environment that the embedded Triton runs in.")
 
@@ -28,7 +29,7 @@ def install(
 
 @app.command()
 def info(
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Say where the runtime is and whether it is up to date (exit code 1: it is not)."""
     from mmctl.cli.render import as_json

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mmctl.cli import context
+from mmctl.cli.context import Json
 from mmctl.errors import InputError
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def serve(
     store: Annotated[
         bool, typer.Option("--store", help="Start a Valkey beside it: caches share their answers.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Serve models and pipelines on this machine.
 
@@ -282,8 +283,10 @@ def _print_info(info: ServerInfo, json: bool) -> None:
 
         print(as_json(info.shown), flush=True)
         return
-    print(f"http     http://{info.http}")
-    print(f"grpc     {info.grpc}")
-    print(f"metrics  http://{info.metrics}/metrics", flush=not info.store)
-    if info.store:
-        print(f"store    {info.store}", flush=True)
+    lines = [
+        f"http     http://{info.http}",
+        f"grpc     {info.grpc}",
+        f"metrics  http://{info.metrics}/metrics",
+        *([f"store    {info.store}"] if info.store else []),
+    ]
+    print("\n".join(lines), flush=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mmctl.cli import context
+from mmctl.cli.context import Json
 from mmctl.cli.render import as_json
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ TargetName = Annotated[
         "--target", metavar="NAME", help="A target of mmctl.yaml, whose release and GPUs count."
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def stack(

@@ -11,9 +11,10 @@ import typer
 
 from mmctl.cli import context
 from mmctl.cli.asking import TargetOption
-from mmctl.cli.bench import samples_of
+from mmctl.cli.context import Json
 from mmctl.cli.render import SCHEMA, aligned, as_json
 from mmctl.cli.report import HtmlOption, refuse_unreportable, write_report
+from mmctl.cli.samples import samples_of
 from mmctl.errors import InputError
 
 if TYPE_CHECKING:
@@ -51,11 +52,11 @@ def trace(
     ] = False,
     target: TargetOption = None,
     html: HtmlOption = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Trace requests through a pipeline: its critical path, and what speed would bring where."""
     workspace = context.workspace()
-    samples = samples_of(workspace, pipeline, None)
+    samples = samples_of(workspace, pipeline, option=False)
     refuse_unreportable(html)
     target = target or workspace.defaults.target
     found = trace_samples(workspace, pipeline, target, samples, requests, listen, forward)
@@ -90,10 +91,9 @@ def trace_samples(
     forward: str | None = None,
 ) -> Found:
     """Trace that many requests. Raises InputError where nobody knows where traces go."""
-    from mmctl.client.requests import request_for
-    from mmctl.client.samples import naming
     from mmctl.client.transport import GrpcTransport
     from mmctl.loadtest.advice import advise
+    from mmctl.loadtest.bench import asked_of
     from mmctl.loadtest.collect import collecting
     from mmctl.loadtest.tracing import trace_requests
     from mmctl.serving.session import connect
@@ -110,11 +110,7 @@ def trace_samples(
             GrpcTransport(connection.grpc, connection.headers, connection.tls) as transport,
             collecting(address, forward) as collector,
         ):
-            signature = transport.signature(pipeline)
-            asked = []
-            for sample in samples:
-                with naming(sample):
-                    asked.append(request_for(pipeline, sample.inputs, signature))
+            asked = asked_of(pipeline, samples, transport.signature(pipeline)).requests
 
             def tell(done: int) -> None:
                 if done % 100 == 0 or done == requests:
@@ -123,14 +119,17 @@ def trace_samples(
             traced = trace_requests(transport, collector, asked, requests, workspace.models, tell)
             if collector.not_forwarded:
                 context.say(f"note: {collector.not_forwarded} exports could not be passed on")
-    summary = summarise(traced.roots, traced.edges)
+    summary = summarise(traced.roots, traced.edges, traced.batches)
     advice = advise(workspace, pipeline, traced.roots, traced.edges)
     told = {**_told(pipeline, target, summary, traced.edges), **_told_advice(advice)}
     return Found(summary, advice, told)
 
 
 def _render(pipeline: str, target: str, summary: Summary) -> list[str]:
-    head = ("node", "path ms", "share", "on path", "queue ms", "compute ms", "slack ms", "halved")
+    head = (
+        "node", "path ms", "share", "on path", "queue ms", "compute ms", "slack ms", "batch",
+        "halved",
+    )  # fmt: skip
     shown = [row for row in summary.rows if row.critical_ms or row.compute]
     lines = [
         f"{pipeline} on {target}: {summary.requests} requests, p50 {summary.p50:.1f} ms, "
@@ -151,6 +150,7 @@ def _row(row: NodeRow) -> tuple[str, ...]:
         f"{row.queue:.2f}",
         f"{row.compute:.2f}",
         f"{row.slack:.2f}",
+        "-" if row.batch is None else f"{row.batch:.1f}",
         f"-{row.halved_saves_p95:.2f} ms of p95",
     )
 
@@ -242,6 +242,7 @@ def _told(pipeline: str, target: str, summary: Summary, edges: Edges) -> dict[st
                 "slack_ms": row.slack,
                 "queue_ms": row.queue,
                 "compute_ms": row.compute,
+                "mean_batch": row.batch,
                 "halved_saves_ms": {"p50": row.halved_saves_p50, "p95": row.halved_saves_p95},
             }
             for row in summary.rows

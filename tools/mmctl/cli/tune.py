@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mmctl.cli import context
-from mmctl.cli.bench import Live, samples_of
+from mmctl.cli.bench import Live
+from mmctl.cli.context import Json
 from mmctl.cli.render import aligned, as_json
+from mmctl.cli.samples import samples_of
 from mmctl.errors import InputError, Refused
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ def tune(
     samples: Annotated[
         Path | None, typer.Option(help="A folder of samples instead of the pipeline's own.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Find batch sizes, instances and queue delays with which the most is served within a promise
     on latency: by simulation, and by a few trials on private servers.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mmctl.client.effects import Describe, Gather, Infer, Mirror, Next, Open, Seek
 from mmctl.client.transport import AsyncServer, Server
-from mmctl.effects import Steps, T, adrive, drive
+from mmctl.effects import Steps, T, adrive, by_type, drive
 from mmctl.inference import InferRequest, InferResponse
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Threads:
 
     def __init__(self, server: Server, cache: Cache | None) -> None:
         self._server = server
-        self._rows: dict[type, Callable[[Any], Any]] = {
+        rows: dict[type, Callable[[Any], Any]] = {
             **(cache.performers if cache is not None else {}),
             **_questions(server),
             Gather: lambda effect: self._gathered(effect.steps),
@@ -51,15 +51,13 @@ class Threads:
             Open: lambda effect: server.stream(effect.request, effect.timeout_s),
             Next: lambda effect: next(effect.answers, None),
         }
+        self._perform = by_type(rows)
         self._lock = threading.Lock()
         self._pools: dict[str, ThreadPoolExecutor] = {}
         self._mirrored_now = 0
 
     def do(self, steps: Steps[T]) -> T:
         return drive(steps, self._perform)
-
-    def _perform(self, effect: Any) -> Any:
-        return self._rows[type(effect)](effect)
 
     def close(self) -> None:
         """Copies on their way are given up."""
@@ -105,7 +103,7 @@ class Tasks:
 
     def __init__(self, server: AsyncServer, cache: Cache | None) -> None:
         self._server = server
-        self._rows: dict[type, Callable[[Any], Awaitable[Any]]] = {
+        rows: dict[type, Callable[[Any], Awaitable[Any]]] = {
             **(cache.async_performers if cache is not None else {}),
             **_questions(server),
             Gather: lambda effect: self._gathered(effect.steps),
@@ -113,13 +111,11 @@ class Tasks:
             Open: self._opened,
             Next: lambda effect: anext(effect.answers, None),
         }
+        self._perform = by_type(rows)
         self._copies: set[asyncio.Task[None]] = set()
 
     async def do(self, steps: Steps[T]) -> T:
         return await adrive(steps, self._perform)
-
-    def _perform(self, effect: Any) -> Awaitable[Any]:
-        return self._rows[type(effect)](effect)
 
     async def close(self) -> None:
         """Copies on their way are given up."""

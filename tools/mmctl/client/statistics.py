@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -99,3 +100,13 @@ def _since(now: ModelStatistics, then: ModelStatistics) -> ModelStatistics:
     batches = {size: count for size, count in sorted(more.items()) if count > 0}
     batch_ns = {size: now.batch_ns.get(size, 0) - then.batch_ns.get(size, 0) for size in batches}
     return replace(now, batches=batches, batch_ns=batch_ns, **counted)
+
+
+def mean_batches(counted: Iterable[ModelStatistics]) -> dict[str, float]:
+    """Rows per execution by model, over its versions; nothing of what has no executions."""
+    rows: Counter[str] = Counter()
+    executions: Counter[str] = Counter()
+    for stats in counted:
+        rows[stats.model] += stats.rows
+        executions[stats.model] += stats.executions
+    return {model: rows[model] / count for model, count in executions.items() if count}

@@ -11,17 +11,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 from mmctl.client.samples import Sample
 from mmctl.deploy.replicas import replicas_of
-from mmctl.deploy.state import Versions
+from mmctl.deploy.state import HeldModel, Versions
 from mmctl.deploy.steps import Copy, Load, Plan, Remove, Step, Try
 from mmctl.deploy.target import Server, Tree, state_of
 from mmctl.errors import InferenceError, MmctlError, Refused, WorldError
 from mmctl.server.log import tidy
 from mmctl.triton.repository import NEXT
 
+T = TypeVar("T")
 Say = Callable[[str], None]
 Seam = Callable[[str], None]
 """Called at every point at which a process may die; tests die there."""
@@ -82,7 +83,8 @@ def apply(
     """Raises Refused when a version is no good, WorldError when the server or the disk fails; by
     then the target runs what it ran before, or the message says what it does not.
     """
-    before = [_served(target.tree, server) for server in target.replicas]
+    held = target.tree.read().models
+    before = [_served(held, server) for server in target.replicas]
     done: list[_Turn] = []
     seam("begin")
     target.tree.tear("\n".join(step.does for step in plan.steps))
@@ -104,12 +106,12 @@ def _on(turn: _Turn, target: Target) -> str:
     return f" on {target.replicas[turn.asked - 1].name}" if several else ""
 
 
-def _served(tree: Tree, server: Server) -> dict[str, Versions]:
+def _served(held: Mapping[str, HeldModel], server: Server) -> dict[str, Versions]:
     """What must be ready again when all is undone: what the tree asks for and is ready now."""
     ready = state_of(server.index()).ready
     return {
         name: model.live
-        for name, model in tree.read().models.items()
+        for name, model in held.items()
         if ready.get(name, frozenset()) == frozenset(model.live) and not name.endswith(NEXT)
     }
 
@@ -266,7 +268,7 @@ def _undo(turn: _Turn, target: Target, dead: set[int]) -> None:
 
     def ask(what: Callable[[Server], None]) -> None:
         for number, server in enumerate(target.replicas[: turn.asked]):
-            if number not in dead and not _answers(lambda server=server: what(server)):  # type: ignore[misc]
+            if number not in dead and not _answers(what, server):
                 dead.add(number)
 
     match step:
@@ -290,10 +292,10 @@ def _undo(turn: _Turn, target: Target, dead: set[int]) -> None:
             assert_never(step)
 
 
-def _answers(ask: Callable[[], None]) -> bool:
+def _answers(ask: Callable[[T], None], of: T) -> bool:
     """Whether Triton answered; what it answered shows in the index."""
     try:
-        ask()
+        ask(of)
     except InferenceError:
         return True
     except WorldError:
@@ -306,7 +308,7 @@ def _restore(server: Server, before: Mapping[str, Versions], timeout_s: float) -
     deadline = time.monotonic() + timeout_s
     while wrong := _problems(server, before):
         for name in wrong:
-            _answers(lambda name=name: server.load(name))  # type: ignore[misc]
+            _answers(server.load, name)
         if time.monotonic() >= deadline:
             return list(_problems(server, before).values())
         time.sleep(POLL_S)

@@ -80,11 +80,11 @@ class Beginning:
 
 def beginning_of(lines: Sequence[Mapping[str, Any]], candidate: Candidate) -> Beginning | None:
     """As the ledger has it. None when it does not: mmctl was killed before it wrote it."""
-    for line in reversed(lines):
-        if line.get("names") == [candidate.model] and line.get("what") == candidate.share.kind:
-            if line.get("outcome") == "done" and "counts" in line:
-                return Beginning(Counts(**line["counts"]), str(line.get("run", "")))
-            return None
+    wanted = candidate.share.kind, [candidate.model]
+    of_it = (line for line in reversed(lines) if (line.get("what"), line.get("names")) == wanted)
+    last: Mapping[str, Any] = next(of_it, {})
+    if last.get("outcome") == "done" and "counts" in last:
+        return Beginning(Counts(**last["counts"]), str(last.get("run", "")))
     return None
 
 

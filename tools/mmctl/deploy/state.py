@@ -137,17 +137,10 @@ def share_of(files: Files) -> Share | None:
 
 def with_share(files: Files, share: Share | None) -> dict[str, bytes]:
     """The files of a candidate that gets this share of the requests, or none."""
-
-    def config(text: str, path: str) -> str:
-        for kind, parameter in PARAMETERS.items():
-            value = f"{share.percent:g}" if share is not None and share.kind == kind else ""
-            text = with_parameter(text, parameter, value, where=path)
-        return text
-
-    return {
-        path: config(text.decode(), path).encode() if is_config(path) else text
-        for path, text in files.items()
-    }
+    values = dict.fromkeys(PARAMETERS.values(), "")
+    if share is not None:
+        values[PARAMETERS[share.kind]] = f"{share.percent:g}"
+    return _with_parameters(files, values)
 
 
 def said_digests(files: Files) -> dict[int, str]:
@@ -157,11 +150,19 @@ def said_digests(files: Files) -> dict[int, str]:
 
 def with_digests(files: Files, keys: Mapping[int, str]) -> dict[str, bytes]:
     """The files of a model whose configs tell these, or none."""
-    value = render_digests(keys)
+    return _with_parameters(files, {DIGEST: render_digests(keys)})
+
+
+def _with_parameters(files: Files, values: Mapping[str, str]) -> dict[str, bytes]:
+    """The files of a model in whose configs these parameters have these values; "" for none."""
+
+    def config(text: str, path: str) -> str:
+        for parameter, value in values.items():
+            text = with_parameter(text, parameter, value, where=path)
+        return text
+
     return {
-        path: with_parameter(text.decode(), DIGEST, value, where=path).encode()
-        if is_config(path)
-        else text
+        path: config(text.decode(), path).encode() if is_config(path) else text
         for path, text in files.items()
     }
 

@@ -19,7 +19,7 @@ read.
 
 from __future__ import annotations
 
-from mmctl.diagnostics import Rule
+from mmctl.diagnostics import Rule, Severity
 from mmctl.lint.configs.layout import LAYOUT_RULES
 from mmctl.lint.engines import ENGINE_RULES
 from mmctl.lint.onnx.batches import BATCH_MATES
@@ -66,6 +66,16 @@ DOCUMENT_RULES: tuple[Rule, ...] = (
         "The value is not what its key takes. Booleans are true and false; numbers have no unit.",
         wrong="timeout_ms: 200ms",
         right="timeout_ms: 200",
+    ),
+    Rule(
+        "Y006",
+        "name of nothing here",
+        "Settings under `cache.models` are for the model or pipeline of that name. A misspelt one "
+        "changes nothing, and the model that was meant keeps the settings of all others. The name "
+        "may be right where it is one of a server that serves more than this workspace.",
+        Severity.WARNING,
+        wrong="cache: {models: {intnet: {ttl_s: 60}}}",
+        right="cache: {models: {intent: {ttl_s: 60}}}",
     ),
 )
 

@@ -46,12 +46,7 @@ def advise(
     catalog = read_catalog(workspace)
     planned = {p.source.name: p for p in plan_pipelines(workspace, catalog, [pipeline])}
     source = planned[pipeline].source
-    signatures: dict[str, Signature] = {
-        **catalog.signatures,
-        **{name: p.compiled.signature for name, p in planned.items()},
-    }
-    checked = check_pipeline(source, signatures, catalog.instances)
-    found = needless_edges(checked.graph, source) if checked.graph else ()
+    found = needless_edges(planned[pipeline].graph, source)
     if not found:
         return None
     path = workspace.pipelines / pipeline / "pipeline.yaml"
@@ -61,12 +56,16 @@ def advise(
     if text == before:
         return without
     changed = replace(source, document=parse_document(text, source.document.path))
-    again = check_pipeline(changed, signatures, catalog.instances)
-    if again.graph is None:
+    signatures: dict[str, Signature] = {
+        **catalog.signatures,
+        **{name: p.compiled.signature for name, p in planned.items()},
+    }
+    graph = check_pipeline(changed, signatures, catalog.instances).graph
+    if graph is None:
         return without
     try:
         release = oldest_release(workspace)
-        compiled = compile_pipeline(again.graph, changed, release, catalog.onnx)
+        compiled = compile_pipeline(graph, changed, release, catalog.onnx)
     except MmctlError:
         return without
     return _predicted(without, pipeline, compiled, roots, edges)

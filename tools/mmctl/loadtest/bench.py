@@ -107,16 +107,11 @@ def measure(
         watching(server.metrics) as gpus,
     ):
         counted = _Counted(transport, server.pid)
-
-        def begin() -> None:
-            nonlocal counted
-            counted = _Counted(transport, server.pid)
-
         try:
             if program is None:
-                asyncio.run(_measure(server, asked, plan, measured, progress, begin))
+                asyncio.run(_measure(server, asked, plan, measured, progress, counted.begin))
             else:
-                _measure_with(program, asked, plan, measured, transport, begin)
+                _measure_with(program, asked, plan, measured, transport, counted.begin)
         except GoneError as error:
             measured.partial = str(error)
         except KeyboardInterrupt:
@@ -241,17 +236,22 @@ def _checking(prepared: Prepared, asked: Asked, plan: Plan, measured: Measured) 
 
 
 class _Counted:
-    """What the server counts from now on."""
+    """What the server counts, and the CPU time that is spent, from when the load begins."""
 
     def __init__(self, transport: GrpcTransport, pid: int | None) -> None:
-        self._transport = transport
-        self._before = self._look()
+        self._transport, self._pid = transport, pid
+        self._before: tuple[ModelStatistics, ...] | None = None
         self.cpu = _Cpu(pid)
+
+    def begin(self) -> None:
+        self._before = self._look()
+        self.cpu = _Cpu(self._pid)
 
     def nodes(self) -> tuple[ModelStatistics, ...]:
         """Nothing of a server that does not say, or does no more."""
-        after = self._look()
-        return () if self._before is None or after is None else between(self._before, after)
+        if self._before is None or (after := self._look()) is None:
+            return ()
+        return between(self._before, after)
 
     def _look(self) -> tuple[ModelStatistics, ...] | None:
         try:

@@ -37,6 +37,7 @@ class Collector:
         self._forward = forward
         self._exports: list[Mapping[str, Any]] = []
         self._lock = threading.Lock()
+        self._came = threading.Event()
 
     def take(self, body: bytes) -> None:
         """Raises ValueError for what is no export."""
@@ -44,6 +45,7 @@ class Collector:
         read_traces([export])
         with self._lock:
             self._exports.append(export)
+        self._came.set()
         if self._forward is not None:
             self._pass_on(self._forward, body)
 
@@ -68,11 +70,14 @@ class Collector:
         """
         enough = len(wanted) if least is None else least
         seen, deadline = 0, time.monotonic() + timeout_s
-        while len(found := self.traces(wanted)) < enough and time.monotonic() < deadline:
+        while True:
+            self._came.clear()
+            found = self.traces(wanted)
             if len(found) > seen:
                 seen, deadline = len(found), time.monotonic() + timeout_s
-            time.sleep(_POLL_S)
-        return found
+            left = deadline - time.monotonic()
+            if len(found) >= enough or left <= 0 or not self._came.wait(left):
+                return found
 
 
 @contextmanager

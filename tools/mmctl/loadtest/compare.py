@@ -14,7 +14,8 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
-from mmctl.loadtest.record import QUANTILES, Slice
+from mmctl.loadtest.record import Slice
+from mmctl.quantiles import PERCENTS
 
 DRAWS = 2000
 LEAST_SLICES = 5
@@ -93,7 +94,7 @@ def _measures(parts: Sequence[Slice], weights: Numbers) -> dict[str, Numbers]:
     )
     with np.errstate(invalid="ignore", divide="ignore"):
         return {
-            **{f"{n}_ms": _quantile(cumulative, values, q / 100) for n, q in QUANTILES.items()},
+            **{f"{n}_ms": _quantile(cumulative, values, q / 100) for n, q in PERCENTS.items()},
             "throughput": completed / seconds,
             "failed": failed / (failed + completed),
         }

@@ -6,7 +6,6 @@ the means, each weighed by its number, is the cost; neither part of it can be ne
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -83,12 +82,9 @@ class Memory:
     weights: float
     per_row: float
 
-    def most_rows(self, available: float, instances: int) -> int:
-        """The largest batch with which so many instances fit into `available` bytes."""
-        left = available / instances - self.weights
-        if left <= 0:
-            return 0
-        return math.floor(left / self.per_row) if self.per_row > 0 else 1 << 30
+    def of(self, rows: int) -> float:
+        """With batches of so many rows."""
+        return self.weights + self.per_row * rows
 
 
 def fit_memory(at_rest: float, peaks: Mapping[int, float]) -> Memory:

@@ -18,8 +18,8 @@ def environment() -> dict[str, object]:
     import mmctl
 
     return {
-        "cpu": _cpu_name(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cpu": cpu_name(_text_of(Path("/proc/cpuinfo"))),
+        "cores": cores(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
@@ -28,19 +28,27 @@ def environment() -> dict[str, object]:
     }
 
 
+def cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def cpu_name(cpuinfo: str) -> str:
+    found = re.search(r"^model name\s*: (.+)$", cpuinfo, re.MULTILINE)
+    return found[1].strip() if found else platform.machine()
+
+
 def cpu_seconds(root: int) -> float:
     """CPU time so far of a process and all that descends from it and lives."""
     parents = dict(_parents())
     return sum(_cpu_of(pid) for pid in parents if _descends(pid, root, parents))
 
 
-def _cpu_name() -> str:
+def _text_of(path: Path) -> str:
     try:
-        text = Path("/proc/cpuinfo").read_text()
+        return path.read_text()
     except OSError:
-        return platform.machine()
-    match = re.search(r"^model name\s*: (.+)$", text, re.MULTILINE)
-    return match[1] if match else platform.machine()
+        return ""
 
 
 def _gpu_names() -> Iterator[str]:

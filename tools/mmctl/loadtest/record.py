@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mmctl.quantiles import PERCENTS, rank
+
 DIGITS = 3
 MOST_US = 3_600_000_000
 """An hour; what takes longer counts as that."""
-QUANTILES = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p999": 99.9}
 
 
 class Histogram:
@@ -45,8 +46,8 @@ class Histogram:
         if not self.count:
             return None
         # The library goes through its 20,000 counts one by one in Python, while requests wait.
-        rank = max(1, math.ceil(percent / 100 * self.count - 1e-9))
-        return self._highest(int(np.searchsorted(np.cumsum(self._array()), rank))) / 1000
+        wanted = rank(self.count, percent / 100) + 1
+        return self._highest(int(np.searchsorted(np.cumsum(self._array()), wanted))) / 1000
 
     @property
     def max_ms(self) -> float | None:
@@ -77,7 +78,7 @@ class Histogram:
 
     def told(self) -> dict[str, float | None]:
         """Milliseconds by name: quantiles, mean, max."""
-        quantiles = {name: self.quantile_ms(q) for name, q in QUANTILES.items()}
+        quantiles = {name: self.quantile_ms(q) for name, q in PERCENTS.items()}
         return {**quantiles, "mean": self.mean_ms, "max": self.max_ms}
 
 

@@ -33,14 +33,9 @@ class Level:
             "offered": whole.offered,
             "completed": whole.completed,
             "failed": whole.failed,
-            "throughput": self.throughput,
+            "throughput": _a_second(whole.completed, self.seconds),
             "latency_ms": whole.latency.told(),
         }
-
-    @property
-    def throughput(self) -> float:
-        """Answers a second."""
-        return round(self.recorder.whole.completed / self.seconds, 3) if self.seconds else 0.0
 
 
 @dataclass(slots=True)
@@ -80,7 +75,6 @@ class Measured:
 
     def told(self) -> dict[str, Any]:
         whole = self.whole
-        slices = self._told_slices()
         return {
             "schema": SCHEMA,
             "kind": "bench",
@@ -90,14 +84,14 @@ class Measured:
             "completed": whole.completed,
             "failed": whole.failed,
             "errors": dict(whole.errors.most_common()),
-            "throughput": round(whole.completed / whole.seconds, 3) if whole.seconds else 0.0,
+            "throughput": _a_second(whole.completed, whole.seconds),
             "latency_ms": whole.latency.told(),
             "send_lag_ms": self._lag(),
             "checked": self.checked,
             "wrong_answers": None if self.checked is None else sum(self.wrong.values()),
             "wrong": dict(self.wrong),
             "levels": [level.told() for level in self.levels],
-            "slices": slices,
+            "slices": self._told_slices(),
             "nodes": [_node(stats) for stats in self.nodes],
             "cpu": dict(self.cpu),
             "gpu": self.gpu,
@@ -122,6 +116,10 @@ class Measured:
                     told.append({**shown, "start_s": round(began + part.start, 3)})
             began += level.recorder.seconds
         return told
+
+
+def _a_second(count: int, seconds: float) -> float:
+    return round(count / seconds, 3) if seconds else 0.0
 
 
 def _node(stats: ModelStatistics) -> dict[str, Any]:

@@ -26,8 +26,8 @@ from mmctl.loadtest.simulate import (
     keeps,
     simulate,
 )
+from mmctl.quantiles import PERCENTS, quantile
 
-QUANTILES = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p999": 99.9}
 BETTER = 0.005
 """Less than that share is no gain."""
 GROWS = 0.05
@@ -57,13 +57,13 @@ class Slo:
 def parse_slo(text: str) -> Slo:
     """`p99=50ms`, `p95=0.2s`. Raises InputError."""
     match = re.fullmatch(r"(\w+)\s*(?:=|<=)\s*(\d+(?:\.\d+)?)\s*(us|ms|s)", text.strip())
-    if match is None or match[1] not in QUANTILES or float(match[2]) <= 0:
+    if match is None or match[1] not in PERCENTS or float(match[2]) <= 0:
         raise InputError(
             f"`{text}` is no promise on latency",
-            hint=f"write one like `p99=50ms`; quantiles are {', '.join(QUANTILES)}",
+            hint=f"write one like `p99=50ms`; quantiles are {', '.join(PERCENTS)}",
         )
     unit = {"us": 1e-6, "ms": 1e-3, "s": 1.0}[match[3]]
-    return Slo(match[1], QUANTILES[match[1]], float(match[2]) * unit)
+    return Slo(match[1], PERCENTS[match[1]], float(match[2]) * unit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ class Judge:
         world = self.world
         arrivals = [gap / rate for gap in self._gaps]
         took = sorted(simulate(world.nodes, world.costs, settings, arrivals, world.overhead))
-        return took[max(0, math.ceil(len(took) * percent / 100) - 1)]
+        return quantile(took, percent / 100)
 
     def _score(self, cost: CostScore, settings: Settings, rate: float) -> float:
         """The best over several loads: who serves less answers sooner."""
@@ -332,23 +332,6 @@ def _counts(now: Setting, _was: Setting, choices: Choices) -> Iterator[Setting]:
             yield replace(now, instances=count)
 
 
-def exhaustive(judge: Judge, space: Space, start: Settings) -> Found:
-    """The best of all settings there are: for few models and choices, and to prove `search` by."""
-    best = judge.found(start)
-
-    def rest(names: Sequence[str], settings: Settings) -> Iterator[Settings]:
-        if not names:
-            yield settings
-            return
-        for setting in reversed(list(space.models[names[0]])):  # the best is found sooner
-            yield from rest(names[1:], {**settings, names[0]: setting})
-
-    for settings in rest(list(space.models), start):
-        if space.allows(settings) and (better := judge.beats(settings, best.value)):
-            best = better
-    return best
-
-
 def candidates(judge: Judge, space: Space, best: Found, start: Settings) -> Iterator[Found]:
     """What is worth a trial on a real server, the most promising first: the best, what there was,
     and then what comes next to the best by one change: the simulation may err by a little. Of
@@ -376,25 +359,25 @@ def candidates(judge: Judge, space: Space, best: Found, start: Settings) -> Iter
 
 
 def climb_model(
-    choices: Choices, measure: Callable[[Setting], float], trials: int
+    choices: Choices, measure: Callable[[Setting], float], may_go_on: Callable[[], bool]
 ) -> dict[Setting, float]:
-    """What was measured of one model, at most `trials` settings, in this order: the batch doubles
-    from 1 until throughput stops growing (or falls, as where the promise breaks); one step back by
-    20 %; then instances as long as they help; then the queue delay. `measure` gives answers a
-    second within the promise.
+    """What was measured of one model, while it may go on, in this order: the batch doubles from 1
+    until throughput stops growing (or falls, as where the promise breaks); one step back by 20 %;
+    then instances as long as they help; then the queue delay. `measure` gives answers a second
+    within the promise.
     """
     known: dict[Setting, float] = {}
 
     def helps(setting: Setting) -> bool:
         """Whether it is better by more than noise; False as well when no trial is left."""
-        if setting in known or len(known) >= trials:
+        if setting in known or not may_go_on():
             return False
         best = max(known.values(), default=0.0)
         known[setting] = measure(setting)
         return known[setting] > best * (1 + GROWS)
 
     def best() -> Setting:
-        return max(known, key=lambda setting: known[setting])
+        return max(known, key=lambda setting: known[setting], default=one)
 
     one = Setting(choices.batches[0], choices.instances[0], choices.delays[0])
     helps(one)

@@ -16,6 +16,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from mmctl.quantiles import rank
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -82,9 +84,8 @@ def keeps(
     that they do not, which is much sooner where queues grow without end.
     """
     simulation = _Simulation(nodes, costs, settings)
-    count = len(arrivals)
     simulation.limit = seconds
-    simulation.allowed = count - math.ceil(count * percent / 100)
+    simulation.allowed = max(0, len(arrivals) - 1 - rank(len(arrivals), percent / 100))
     simulation.run(iter(arrivals))
     return simulation.late <= simulation.allowed
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mmctl.client.statistics import ModelStatistics, between, mean_batches
 from mmctl.client.transport import GrpcTransport
 from mmctl.errors import Refused, WorldError
 from mmctl.inference import InferRequest
@@ -25,10 +26,15 @@ ENOUGH = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """Requests as the server saw them, in the order in which they were sent."""
+    """Requests as the server saw them, in the order in which they were sent.
+
+    `batches` are rows per execution, by model, of all that the server did meanwhile: traces do not
+    say it. Without what has no executions, and empty for a server that does not count.
+    """
 
     roots: tuple[Span, ...]
     edges: Edges
+    batches: Mapping[str, float]
 
 
 def trace_requests(
@@ -46,6 +52,7 @@ def trace_requests(
     """
     sent: list[str] = []
     found: dict[str, Span] = {}
+    before = _counted(transport)
     for _ in range(ROUNDS):
         for _ in range(count - len(found)):
             trace, header = new_trace()
@@ -62,7 +69,15 @@ def trace_requests(
             hint="look whether the server sends its traces here: `mmctl trace --help`",
         )
     roots = tuple(found[trace] for trace in sent if trace in found)
-    return Traced(roots, edges_of(transport, roots, plans))
+    batches = mean_batches(between(before, _counted(transport)))
+    return Traced(roots, edges_of(transport, roots, plans), batches)
+
+
+def _counted(transport: GrpcTransport) -> tuple[ModelStatistics, ...]:
+    try:
+        return transport.statistics()
+    except WorldError:
+        return ()
 
 
 def edges_of(transport: GrpcTransport, roots: Iterable[Span], plans: Path) -> Edges:

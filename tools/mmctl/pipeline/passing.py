@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from mmctl.pipeline.stepfile import returns_of
+
 HARMLESS_METHODS = frozenset({
     "all", "any", "argmax", "argmin", "astype", "copy", "flatten", "item", "max", "mean", "min",
     "ravel", "reshape", "squeeze", "std", "sum", "tobytes", "tolist", "transpose",
@@ -24,8 +26,7 @@ def passed_on(function: ast.FunctionDef) -> dict[str, str]:
     that key, and nothing in the function can have given the name another value or changed the
     array.
     """
-    returns = [node for node in _inside(function) if isinstance(node, ast.Return)]
-    shown = [_written_out(statement) for statement in returns]
+    shown = [_written_out(statement) for statement in returns_of(function)]
     if not shown or any(isinstance(n, ast.Yield | ast.YieldFrom) for n in ast.walk(function)):
         return {}
     first, *others = shown
@@ -140,13 +141,3 @@ def _names(node: ast.expr) -> Iterator[str]:
         yield node.id
     elif isinstance(node, ast.Attribute | ast.Subscript):
         yield from _names(node.value)
-
-
-def _inside(function: ast.FunctionDef) -> Iterator[ast.AST]:
-    """All of a function but the functions inside it."""
-    waiting: list[ast.AST] = list(function.body)
-    while waiting:
-        node = waiting.pop()
-        yield node
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
-            waiting += ast.iter_child_nodes(node)

@@ -40,6 +40,26 @@ class Function:
     silent: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Meaning:
+    """The statement that gives a name its value, or an import that leads out of the workspace, or
+    in a circle. `name` is the one that the value has there.
+    """
+
+    name: str
+    statement: ast.stmt
+    path: str
+
+    @property
+    def definition(self) -> ast.FunctionDef | None:
+        """A plain `def`: a decorator may have made anything of it."""
+        match self.statement:
+            case ast.FunctionDef(decorator_list=[]) as plain:
+                return plain
+            case _:
+                return None
+
+
 class StepFiles:
     """The Python files of one pipeline, parsed once, with a finding for each that is broken."""
 
@@ -84,17 +104,33 @@ class StepFiles:
                 waiting |= _imports(self.tree(module))
         return sorted(found)
 
-    def function(self, name: str, *modules: str) -> Function | None:
-        """The function that `name` means at the top of the last of `modules`, imports followed.
+    def function(self, name: str) -> Function | None:
+        """The function that `name` means in steps.py; None when there is nothing of that name."""
+        found = self._meaning(name, STEPS)
+        if found is None:
+            return None
+        if (definition := found.definition) is not None:
+            return _function_of(definition, found.path)
+        return Function(found.name, _position(found.statement, found.path))
 
-        The others lead there, from steps.py on.
+    def definition(self, name: str) -> ast.FunctionDef | None:
+        """The `def` that `name` means in steps.py; None when it is anything else."""
+        found = self._meaning(name, STEPS)
+        return None if found is None else found.definition
+
+    def function_names(self) -> list[str]:
+        """What steps.py defines itself, for hints."""
+        tree = self.tree(STEPS)
+        return [s.name for s in tree.body if isinstance(s, ast.FunctionDef)] if tree else []
+
+    def _meaning(self, name: str, *modules: str) -> _Meaning | None:
+        """What `name` means at the top of the last of `modules`, imports followed. The others lead
+        there, from steps.py on.
         """
-        *_, module = modules = modules or (STEPS,)
+        *_, module = modules
         tree = self.tree(module)
         for statement in reversed(tree.body) if tree else ():
             match statement:
-                case ast.FunctionDef(name=found, decorator_list=[]) if found == name:
-                    return _function_of(statement, self._texts[module].path)
                 case ast.ImportFrom(module=str() as origin, level=0):
                     for alias in statement.names:
                         if name == (alias.asname or alias.name):
@@ -104,43 +140,16 @@ class StepFiles:
                             if found_there is not None:
                                 return found_there
                 case _ if name in _bound(statement):
-                    return Function(name, _position(statement, self._texts[module].path))
+                    return _Meaning(name, statement, self._texts[module].path)
         return None
-
-    def definition(self, name: str) -> ast.FunctionDef | None:
-        """The `def` that `name` means in steps.py, or in what that imports it from; None when it
-        is anything else.
-        """
-        module = STEPS
-        for _ in self._texts:
-            tree = self.tree(module)
-            for statement in reversed(tree.body) if tree else ():
-                match statement:
-                    case ast.FunctionDef(name=found) if found == name:
-                        return None if statement.decorator_list else statement
-                    case ast.ImportFrom(module=str() as origin, level=0):
-                        aliases = {a.asname or a.name: a.name for a in statement.names}
-                        if name in aliases:
-                            module, name = _bare(origin), aliases[name]
-                            break
-                    case _ if name in _bound(statement):
-                        return None
-            else:
-                return None
-        return None
-
-    def function_names(self) -> list[str]:
-        """What steps.py defines itself, for hints."""
-        tree = self.tree(STEPS)
-        return [s.name for s in tree.body if isinstance(s, ast.FunctionDef)] if tree else []
 
     def _imported(
         self, name: str, origin: str, statement: ast.stmt, modules: tuple[str, ...]
-    ) -> Function | None:
+    ) -> _Meaning | None:
         origin = _bare(origin)
         if origin in self._texts and origin not in modules:
-            return self.function(name, *modules, origin)
-        return Function(name, _position(statement, self._texts[modules[-1]].path))
+            return self._meaning(name, *modules, origin)
+        return _Meaning(name, statement, self._texts[modules[-1]].path)
 
 
 def _parse(source: SourceText, report: Report) -> ast.Module | None:
@@ -196,7 +205,7 @@ def _function_of(function: ast.FunctionDef, path: str) -> Function:
     optional = plain[max(0, len(plain) - len(arguments.defaults)) :]
     keyword = [a.arg for a in arguments.kwonlyargs]
     optional += [n for n, d in zip(keyword, arguments.kw_defaults, strict=True) if d is not None]
-    returns = list(_returns(function))
+    returns = list(returns_of(function))
     return Function(
         function.name,
         _position(function, path),
@@ -207,7 +216,7 @@ def _function_of(function: ast.FunctionDef, path: str) -> Function:
     )
 
 
-def _returns(function: ast.FunctionDef) -> Iterator[ast.Return]:
+def returns_of(function: ast.FunctionDef) -> Iterator[ast.Return]:
     """Return statements of the function itself, those of functions inside it left out."""
     waiting: list[ast.AST] = list(function.body)
     while waiting:

@@ -88,7 +88,7 @@ def calls_at_once(served: Path) -> int:
 def calls_at_once_of(plan: bytes) -> int:
     """The same of the text of one plan.json."""
     # What cannot be read is the user's own, and whatever it is, no plan of ours.
-    with suppress(ValueError, KeyError, TypeError, AttributeError):
+    with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return int(sum(node.get("max_in_flight", 0) for node in json.loads(plan)["nodes"]))
     return 0
 

@@ -60,6 +60,8 @@ class EmbeddedTriton:
         options: Options,
         say: Say,
     ) -> None:
+        count = len(model_folders(place.served))
+        say(f"starting Triton {launch.release} with {count} model{'' if count == 1 else 's'}")
         self.http = f"{HOST}:{addresses.http}"
         self.grpc = f"{HOST}:{addresses.grpc}"
         self.metrics = f"{HOST}:{addresses.metrics}"
@@ -128,9 +130,8 @@ class EmbeddedTriton:
             )
             addresses = Addresses(HOST, *ports[:3])
             launch = wheel_launch(runtime, place.served, addresses, options)
-            return cls._run(
-                place, launch, addresses, ports[3], options, say, reload_dead=reload_dead
-            )
+            server = cls(place, launch, addresses, ports[3], options, say)
+            return server._begin(reload_dead=reload_dead)
 
     @classmethod
     def start_in_docker(
@@ -159,7 +160,7 @@ class EmbeddedTriton:
             key=new_key(),
         )
         launch = docker_launch(image, place.served, addresses, options)
-        return cls._run(place, launch, addresses, ports[3], options, say)
+        return cls(place, launch, addresses, ports[3], options, say)._begin()
 
     @property
     def alive(self) -> bool:
@@ -168,8 +169,7 @@ class EmbeddedTriton:
     def announce_store(self, url: str) -> None:
         """Tell other commands of the shared store that was started with this server."""
         self.info = replace(self.info, store=url)
-        if self._place.state:
-            write_server(self._place.state, self._place.target, self.info)
+        self._write_info()
 
     def load(self, model: str, timeout_s: float = LOAD_TIMEOUT_S) -> None:
         """Load what has changed of a model. Raises WorldError with the reason when it fails."""
@@ -233,31 +233,22 @@ class EmbeddedTriton:
         if ended_before and (error is None or isinstance(error, MmctlError)):
             self._raise_death(error)
 
-    @classmethod
-    def _run(
-        cls,
-        place: Place,
-        launch: Launch,
-        addresses: Addresses,
-        otlp: int,
-        options: Options,
-        say: Say,
-        *,
-        reload_dead: bool = True,
-    ) -> Self:
-        count = len(model_folders(place.served))
-        say(f"starting Triton {launch.release} with {count} model{'' if count == 1 else 's'}")
-        server = cls(place, launch, addresses, otlp, options, say)
+    def _begin(self, *, reload_dead: bool = True) -> Self:
+        """Itself once it is up. Where that fails it is ended."""
         try:
-            server._wait_until_live()
+            self._wait_until_live()
             if reload_dead:
-                server._begin_watch()
-            if place.state:
-                write_server(place.state, place.target, server.info)
+                self._begin_watch()
+            self._write_info()
         except BaseException:
-            server.stop(at_once=True)
+            self.stop(at_once=True)
             raise
-        return server
+        return self
+
+    def _write_info(self) -> None:
+        """For other commands, which do not find a private one."""
+        if self._place.state:
+            write_server(self._place.state, self._place.target, self.info)
 
     def _wait_until_live(self) -> None:
         """Triton answers once it has tried to load everything."""

@@ -10,7 +10,6 @@ import socket
 import time
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from mmctl.errors import WorldError, missing_extra
@@ -87,12 +86,7 @@ class EmbeddedStore:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _wait_until_it_listens(self) -> None:

@@ -107,26 +107,22 @@ def connect(
         yield _remote(workspace, target)
         return
     if (running := read_server(workspace.state, EMBEDDED)) is not None:
-        headers = grpc_headers(running.key)
-        yield Connection(
-            running.grpc,
-            running.http,
-            headers,
-            otlp=running.otlp,
-            metrics=running.metrics,
-            pid=running.pid,
-        )
+        yield _embedded(running)
         return
     with private_server(workspace, names, say) as server:
-        yield Connection(
-            server.grpc,
-            server.http,
-            server.headers,
-            private=True,
-            otlp=server.info.otlp,
-            metrics=server.info.metrics,
-            pid=server.info.pid,
-        )
+        yield _embedded(server.info, private=True)
+
+
+def _embedded(info: ServerInfo, *, private: bool = False) -> Connection:
+    return Connection(
+        info.grpc,
+        info.http,
+        grpc_headers(info.key),
+        private,
+        otlp=info.otlp,
+        metrics=info.metrics,
+        pid=info.pid,
+    )
 
 
 @contextmanager

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from mmctl.quantiles import quantile, rank
 from mmctl.trace.critical_path import (
     Change,
     Edges,
@@ -42,6 +42,8 @@ class NodeRow:
     halved_saves_p50: float
     halved_saves_p95: float
     """By how much the median and the p95 of all requests fall when it computes in half the time."""
+    batch: float | None
+    """Rows per execution of its model; None where that is not known, and of pipelines."""
 
     @property
     def critical_ms(self) -> float:
@@ -62,13 +64,15 @@ class Summary:
     p99: Span
 
 
-def summarise(roots: Sequence[Span], edges: Edges) -> Summary:
-    """At least one request."""
+def summarise(
+    roots: Sequence[Span], edges: Edges, batches: Mapping[str, float] | None = None
+) -> Summary:
+    """At least one request. `batches` are rows per execution by model, where they are known."""
     ordered = sorted(roots, key=_length)
     paths = [critical_path(root, edges) for root in roots]
     total = sum(map(_length, roots))
     rows = [
-        _row(path, roots, paths, total, edges)
+        _row(path, roots, paths, total, edges, batches or {})
         for path in sorted({path for root in roots for path, _ in nodes(root)})
     ]
     rows.sort(key=lambda row: -row.critical_ms)
@@ -102,21 +106,13 @@ def saved(roots: Sequence[Span], change: Change, edges: Edges) -> tuple[float, f
     )
 
 
-def rank(count: int, share: float) -> int:
-    """Nearest rank, as an index."""
-    return max(0, math.ceil(share * count) - 1)
-
-
-def quantile(ordered: Sequence[float], share: float) -> float:
-    return ordered[rank(len(ordered), share)]
-
-
 def _row(
     path: Path,
     roots: Sequence[Span],
     paths: Sequence[Sequence[Segment]],
     total: int,
     edges: Edges,
+    batches: Mapping[str, float],
 ) -> NodeRow:
     critical: defaultdict[Kind, float] = defaultdict(float)
     on_path = 0
@@ -138,6 +134,7 @@ def _row(
         compute=_mean(map(_computed, (s for s in spans if not s.children))) / _MS,
         halved_saves_p50=halved[0],
         halved_saves_p95=halved[1],
+        batch=None if any(span.children for span in spans) else batches.get(path[-1]),
     )
 
 

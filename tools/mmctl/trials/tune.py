@@ -7,7 +7,6 @@ of its own, and the best of those that were measured wins.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -15,6 +14,7 @@ from mmctl.client.samples import Sample
 from mmctl.errors import InputError, Refused
 from mmctl.loadtest.bench import Progress
 from mmctl.loadtest.fit import Fit, Memory, fit_all, fit_memory
+from mmctl.loadtest.machine import cores
 from mmctl.loadtest.result import Measured
 from mmctl.loadtest.schedule import ClosedLoop, OpenLoop, Phase
 from mmctl.loadtest.search import (
@@ -191,12 +191,13 @@ def profile_of(bed: Bed, options: Options) -> Profile:
             for callers in levels
         )
         peaks = tune_memory.peaks(server.stub_pids())
-    if not alone.whole.completed:
-        reason = next(iter(alone.whole.errors), "none came in time")
+    answered = alone.whole
+    if not answered.completed:
+        reason = next(iter(answered.errors), "none came in time")
         raise Refused(f"`{bed.name}` does not answer its samples: {reason}")
     statistics = [stats for measured in (alone, few, many) for stats in measured.nodes]
     fits = fit_all(statistics)
-    rows = {stats.model: stats.rows / alone.whole.completed for stats in alone.nodes}
+    rows = {stats.model: stats.rows / answered.completed for stats in alone.nodes}
     nodes = with_counts(nodes_of(bed.name, bed.pipelines), rows)
     costs = {node.model: fits[node.model].cost for node in nodes if node.model in fits}
     costs = {**{node.model: Cost(0.0) for node in nodes}, **costs}
@@ -227,8 +228,7 @@ def _overhead(
 def _most_rate(many: Measured) -> float:
     """What the processors can do, with the client beside the server."""
     used = sum(value or 0.0 for value in many.cpu.values())
-    cores = len(os.sched_getaffinity(0))
-    return cores * many.whole.completed / used if used else float("inf")
+    return cores() * many.whole.completed / used if used else float("inf")
 
 
 def _unknown(outcome: Outcome) -> list[str]:
@@ -272,8 +272,7 @@ def _space(outcome: Outcome) -> Space:
 
 
 def _choices(tunable: Tunable, options: Options) -> Choices:
-    cores = len(os.sched_getaffinity(0))
-    most = options.max_instances or max(cores, tunable.was.instances)
+    most = options.max_instances or max(cores(), tunable.was.instances)
     doubled = [1 << n for n in range(17) if tunable.least <= 1 << n <= options.max_batch]
     batches = {tunable.was.max_batch, *(doubled if tunable.batched else [])}
     delays = {0.0, *(delay for delay in DELAYS_S if delay <= options.slo.seconds / 4)}
@@ -285,9 +284,9 @@ def _choices(tunable: Tunable, options: Options) -> Choices:
 
 
 def fits_memory(profile: Profile, settings: Settings) -> bool:
-    """Batch ≤ (memory - weights) / what a row takes, with all instances of all models in one."""
+    """All instances of all models together, each with its largest batch."""
     needed = sum(
-        setting.instances * (held.weights + held.per_row * setting.max_batch)
+        setting.instances * held.of(setting.max_batch)
         for name, setting in settings.items()
         if (held := profile.memory.get(name)) is not None
     )
@@ -298,16 +297,17 @@ def _try(bed: Bed, outcome: Outcome, judge: Judge, space: Space, say: Say) -> No
     if len(judge.world.nodes) == 1 and space.models:
         [(name, choices)] = space.models.items()
 
+        before = _trial(bed, outcome, judge, outcome.was, say)
+
         def measured(setting: Setting) -> float:
             settings = {**outcome.was, name: setting}
-            if not space.allows(settings):
-                return 0.0
-            return _trial(bed, outcome, judge, settings, say).value
+            if settings == outcome.was:
+                return before.value
+            return (
+                _trial(bed, outcome, judge, settings, say).value if space.allows(settings) else 0.0
+            )
 
-        trials = outcome.options.trials
-        climb_model(choices, measured, max(1, trials - 1))
-        if outcome.before is None and len(outcome.trials) < trials:
-            _trial(bed, outcome, judge, outcome.was, say)
+        climb_model(choices, measured, lambda: len(outcome.trials) < outcome.options.trials)
         return
     best = search(judge, space, outcome.was) if space.models else judge.found(outcome.was)
     say(f"{judge.looks} simulations: {best.rate:.1f} answers/s are possible, as it seems")

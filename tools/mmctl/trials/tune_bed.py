@@ -10,7 +10,15 @@ from mmctl.client.samples import Sample
 from mmctl.client.transport import GrpcTransport
 from mmctl.errors import WorldError
 from mmctl.files import read_text, write_text
-from mmctl.loadtest.bench import Asked, Plan, Progress, Server, asked_of, measure
+from mmctl.loadtest.bench import (
+    INTERRUPTED,
+    Asked,
+    Plan,
+    Progress,
+    Server,
+    asked_of,
+    measure,
+)
 from mmctl.loadtest.result import Measured
 from mmctl.loadtest.schedule import ClosedLoop, OpenLoop
 from mmctl.loadtest.search import Settings
@@ -147,7 +155,7 @@ class Bed:
         """Raises WorldError when the server dies of it."""
         where = Server(server.grpc, server.headers, None, server.info.pid)
         measured = measure(where, asked, Plan(profile, seed=seed), {}, self._progress)
-        if measured.partial == "interrupted":
+        if measured.partial == INTERRUPTED:
             raise KeyboardInterrupt
         if measured.partial is not None:
             raise WorldError(f"a trial was cut short: {measured.partial}")

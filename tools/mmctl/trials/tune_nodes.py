@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from graphlib import TopologicalSorter
 
 from mmctl.compiler import Compiled
 from mmctl.loadtest.simulate import Node
@@ -114,17 +115,11 @@ def _of_steps(steps: Sequence[EnsembleStep]) -> list[_Call]:
         tuple(dict.fromkeys(makers[t] for t in step.inputs.values() if t in makers))
         for step in steps
     ]
-    done: list[int] = []
-    while len(done) < len(steps):
-        ready = [n for n in range(len(steps)) if n not in done and set(needs[n]) <= set(done)]
-        if not ready:
-            raise ValueError("its steps feed each other in a circle")
-        done += ready
     return [
         _Call(
             f"{n}_{steps[n].model}",
             steps[n].model,
             tuple(f"{m}_{steps[m].model}" for m in needs[n]),
         )
-        for n in done
+        for n in TopologicalSorter(dict(enumerate(needs))).static_order()
     ]

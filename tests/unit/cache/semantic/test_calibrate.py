@@ -20,8 +20,9 @@ SEMANTIC = Semantic.model_validate(
 def test_enough_texts_prove_a_gate(count: int, wrong: float, proves: bool) -> None:
     known = {str(place): point for place, point in enumerate(points(count, wrong=wrong))}
     trust = calibrated(
-        SEMANTIC, known, lambda text: known[text][0], lambda text: entry(known[text][1])
+        SEMANTIC, known, lambda text: known[text][0], lambda text: entry(known[text][1]), "e"
     )
+    assert trust.embedder == "e"
     assert (trust.calibration is not None) is proves
 
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cache_worlds import MODEL, Clock, Model, text
+from cache_worlds import MODEL, Model, text
+from clocks import Clock
 
 from mmctl.cache.cache import Cache
 from mmctl.cache.effects import Describe, Infer
 from mmctl.cache.keys import Identity
-from mmctl.cache.semantic.embedders import OnnxEmbedder, ServedEmbedder, unit
+from mmctl.cache.semantic.embedders import OnnxEmbedder, ServedEmbedder, unit, vector_of
 from mmctl.cache.semantic.levels import Levels
 from mmctl.cache.settings import CacheSettings, ModelCache, Semantic
 from mmctl.client.description import Description
@@ -73,6 +74,12 @@ def test_an_exchange_in_between_gives_no_vector() -> None:
 def test_what_has_no_direction_is_near_to_nothing() -> None:
     vectors = np.array([[3, 4], [0, 0], [np.nan, 1], [np.inf, 1]], np.float32)
     assert unit(vectors).tolist() == [[pytest.approx(0.6), pytest.approx(0.8)], *[[0, 0]] * 3]
+
+
+@pytest.mark.parametrize("outputs", [{}, {"embedding": np.array([1])}], ids=["none", "whole"])
+def test_a_model_without_a_vector_is_said_to_have_none(outputs: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="model `tag` gives no numbers as `embedding`"):
+        vector_of("tag", outputs, "embedding")
 
 
 def test_files_that_are_not_there_are_said_to_be_so(tmp_path: Path) -> None:

@@ -62,9 +62,11 @@ def test_its_chances_are_those_behind_the_labels() -> None:
         assert same[chosen].mean() == pytest.approx(scores[chosen].mean(), abs=0.05)
 
 
-def test_labels_that_are_all_alike_fit_nothing() -> None:
+def test_where_none_was_wrong_nearer_is_better_and_where_none_was_right_there_is_no_gate() -> None:
     features, _ = labels(50, 0)
-    assert fitted(features, np.ones(50, bool)) is None
+    gate = fitted(features, np.ones(50, bool))
+    assert gate is not None
+    assert np.argsort(gate.scores(features)).tolist() == np.argsort(features[:, 0]).tolist()
     assert fitted(features, np.zeros(50, bool)) is None
 
 

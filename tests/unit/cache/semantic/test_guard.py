@@ -59,7 +59,7 @@ def test_no_text_can_be_read_from_what_is_kept() -> None:
     assert "ightingale" not in repr(facts)
 
 
-@pytest.mark.skipif(not PAIRS.is_file(), reason="the pairs are not beside the repository")
+@pytest.mark.skipif(not PAIRS.is_file(), reason="the pairs beside the checkout do not exist")
 def test_of_pairs_that_nobody_chose_it_stops_most_traps_and_few_others() -> None:
     pairs = [json.loads(line) for line in PAIRS.read_text().splitlines()][1::2]  # held out
     passed = {

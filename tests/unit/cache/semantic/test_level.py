@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cache_worlds import Clock
+from clocks import Clock
 from semantic_streams import P, a_level, asked, entry, label_of, points
 
 from mmctl.cache.envelope import Entry, Vector

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
-from cache_worlds import Clock
+from clocks import Clock
 
 from mmctl.cache.envelope import Vector
-from mmctl.cache.semantic.ring import Ring
+from mmctl.cache.semantic.ring import ENTRIES, Ring
 
 
 def vectors(count: int, dimensions: int = 16, seed: int = 0) -> Vector:
@@ -87,3 +89,67 @@ def test_vectors_of_several_lengths_live_side_by_side() -> None:
         (near,) = ring.search(str(size).encode(), vector, 8)
         assert near.item == f"of {size}"
         assert near.similarity == pytest.approx(1)
+
+
+# ------------------------------------------------------------- more than can be compared one by one
+
+MANY = ENTRIES + 2_000
+
+
+def clustered(count: int, seed: int = 0) -> Vector:
+    """[count, 32] in clusters of some ten, as texts lie: a neighbour of each is very near."""
+    rng = np.random.default_rng(seed)
+    centers = np.random.default_rng(7).normal(size=(1_200, 32))
+    drawn = centers[rng.integers(len(centers), size=count)] + rng.normal(size=(count, 32)) * 0.2
+    return (drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def large() -> tuple[Ring[int], Vector, Clock]:
+    """Full, and then half of it written over."""
+    clock = Clock()
+    ring, known = Ring[int](MANY, clock), clustered(MANY + MANY // 2)
+    for number, vector in enumerate(known):
+        ring.add(b"ab"[number % 2 :][:1], vector, number, 60)
+    return ring, known, clock
+
+
+def test_a_large_ring_finds_nearly_all_that_comparing_all_finds(
+    large: tuple[Ring[int], Vector, Clock],
+) -> None:
+    ring, known, _ = large
+    alive = np.arange(len(known) - MANY, len(known))
+    mine = alive[alive % 2 == 0]
+    found = 0
+    for asked in clustered(200, seed=1):
+        cosines = known[mine] @ asked
+        near = ring.search(b"a", asked, 8)
+        assert all(n.item in mine for n in near)
+        assert [n.similarity for n in near] == pytest.approx([known[n.item] @ asked for n in near])
+        assert [n.similarity for n in near] == sorted((n.similarity for n in near), reverse=True)
+        found += bool(near) and near[0].item == mine[np.argmax(cosines)]
+    assert found >= 0.95 * 200
+
+
+def test_in_a_large_ring_what_has_ended_is_never_found_and_hides_nothing() -> None:
+    clock, known = Clock(), clustered(3_000)
+    ring = Ring[int](MANY, clock)
+    for number, vector in enumerate(known):
+        ring.add(b"a", vector, number, 100 if number % 10 == 0 else 50)
+    clock.now += 60
+    for asked in known[::10][:50]:
+        near = ring.search(b"a", asked, 4)
+        assert near[0].similarity == pytest.approx(1, abs=1e-5)
+        assert all(n.item % 10 == 0 for n in near)
+    clock.now += 60
+    assert ring.search(b"a", known[0], 4) == []
+    ring.add(b"a", known[0], -1, 50)
+    assert [n.item for n in ring.search(b"a", known[0], 4)] == [-1]
+
+
+def test_without_usearch_a_large_ring_compares_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "usearch.index", None)
+    ring, known = Ring[int](MANY, Clock()), vectors(20)
+    for number, vector in enumerate(known):
+        ring.add(b"a", vector, number, 60)
+    assert [near.item for near in ring.search(b"a", known[3], 1)] == [3]

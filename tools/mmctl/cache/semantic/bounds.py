@@ -28,7 +28,7 @@ def lower(errors: int, count: int, confidence: float = 0.95) -> float:
 def interval(errors: int, count: int, confidence: float = 0.95) -> tuple[float, float]:
     """Both sides together."""
     each = (1 + confidence) / 2
-    return lower(errors, count, each), upper(errors, count, each) if count else 1.0
+    return lower(errors, count, each), upper(errors, count, each)
 
 
 def at_most(errors: int, count: int, rate: float) -> float:

@@ -23,13 +23,16 @@ def calibrated(
     texts: Iterable[str],
     embed: Callable[[str], Vector],
     answer: Callable[[str], Entry],
+    embedder: str,
 ) -> Trust:
     """What is learned when all texts are asked one after another and the model answers each: with
-    a calibration, where one was proved. `semantic` has the policy `verified`.
+    a calibration, where one was proved. `semantic` has the policy `verified`; `embedder` is the
+    digest of what embeds.
     """
     level = Level(semantic, Ring(), chance=lambda: 0.0)  # whatever it would give is a probe
     trust = level.trust
     assert trust is not None
+    trust.embedder = embedder
     for text in texts:
         vector, entry = embed(text), answer(text)
         if trust.calibration is None:

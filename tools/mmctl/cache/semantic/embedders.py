@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +24,7 @@ from mmctl.effects import Steps
 from mmctl.errors import InputError, WorldError
 from mmctl.files import sha256_file
 from mmctl.inference import InferRequest, InferResponse
+from mmctl.tensors import Array
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -58,6 +59,8 @@ class ServedEmbedder:
         self._model, self._text, self._vector = model, text, vector
         self._clock = clock
         self._known: tuple[Identity, float] | None = None
+        self._last: Identity | None = None
+        self._turn = 0
 
     def embed(self, text: str) -> Steps[Embedded]:
         identity = yield from self._identity()
@@ -68,13 +71,8 @@ class ServedEmbedder:
         if response.version != identity.version:
             self._known = None
             raise WorldError(f"model `{self._model}`: another version than a moment ago answered")
-        if (found := response.outputs.get(self._vector)) is None or found.dtype.kind != "f":
-            raise InputError(
-                f"model `{self._model}` gives no numbers as `{self._vector}`",
-                hint="`embedder` names a model that gives one vector for one text",
-            )
-        parts = ["served", self._model, self._vector, identity.version, identity.digest]
-        return Embedded(unit(found.astype(np.float32).reshape(-1)), _digest(parts))
+        vector = vector_of(self._model, response.outputs, self._vector)
+        return Embedded(vector, served_digest(identity, self._vector), self._turn)
 
     def _identity(self) -> Steps[Identity]:
         known, now = self._known, self._clock()
@@ -82,7 +80,9 @@ class ServedEmbedder:
             return known[0]
         told = yield Describe(self._model, "", identify=True, timeout_s=TIMEOUT_S)
         identity: Identity = told.identity
-        self._known = identity, now
+        if self._last not in (None, identity):
+            self._turn += 1
+        self._known, self._last = (identity, now), identity
         return identity
 
 
@@ -143,6 +143,21 @@ class OnnxEmbedder:
         tokenizer.enable_truncation(self._max_tokens)
         tokenizer.enable_padding()
         return session, tokenizer
+
+
+def served_digest(identity: Identity, output: str) -> str:
+    """Of a model on a server that embeds."""
+    return _digest(["served", identity.model, output, identity.version, identity.digest])
+
+
+def vector_of(model: str, outputs: Mapping[str, Array], name: str) -> Vector:
+    """The output of a model that embeds. Raises InputError where it is none."""
+    if (found := outputs.get(name)) is None or found.dtype.kind != "f":
+        raise InputError(
+            f"model `{model}` gives no numbers as `{name}`",
+            hint="`embedder` names a model that gives one vector for one text",
+        )
+    return unit(found.astype(np.float32).reshape(-1))
 
 
 def unit(vectors: Vector) -> Vector:

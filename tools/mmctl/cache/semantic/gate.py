@@ -28,6 +28,7 @@ VOTERS = 5
 CONFIDENCE = 0.95
 
 _RIDGE = 0.1
+_NEARER = (1.0, 0.0, 0.0, 0.0)
 _ROUNDS = 50
 _STEP = 1e-8
 _MARGIN_UNSEEN = 0.05
@@ -118,10 +119,14 @@ def features_of(similarities: Sequence[float], same: Sequence[bool]) -> tuple[fl
 
 
 def fitted(features: Floats, same: Bools) -> Gate | None:
-    """By Newton's method, with a ridge on the weights. None where all labels are alike."""
-    if same.all() or not same.any():
+    """By Newton's method, with a ridge on the weights. Where none was wrong, nearer is better: that
+    is to be proved as any other gate is. None where none was right.
+    """
+    if not same.any():
         return None
     center, scale = features.mean(0), np.maximum(features.std(0), 1e-6)
+    if same.all():
+        return Gate(_NEARER, 0.0, tuple(center.tolist()), tuple(scale.tolist()))
     columns = np.column_stack([(features - center) / scale, np.ones(len(features))])
     ridge = np.full(columns.shape[1], _RIDGE)
     ridge[-1] = 1e-6

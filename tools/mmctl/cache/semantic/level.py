@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from mmctl.cache import meaning
 from mmctl.cache.envelope import Entry, Vector
@@ -32,6 +33,8 @@ PROBES_BEFORE = 0.5
 """The same before, where the static rule may answer: what lies so near is what a proof needs."""
 ASKED_AGAIN = 2
 """Texts that are looked up again for each that is learned from, while no gate is proved."""
+NEWS = 200
+"""So many labels more are worth telling others."""
 REST_S = 5.0
 """What could not embed is left alone for so long."""
 
@@ -59,6 +62,8 @@ class Verdict:
     accepted: bool = False
     probe: bool = False
     features: Features | None = None
+    trust: Trust | None = None
+    """What said so: what comes of it is for this to learn."""
 
 
 class Level:
@@ -86,6 +91,7 @@ class Level:
         self._profit = Profit()
         self._rests_until = 0.0
         self._warned = False
+        self._told = (1, False, 0)
         self._same = compare or (
             by_output(semantic.output, semantic.within) if semantic.output else by_all
         )
@@ -102,7 +108,7 @@ class Level:
     def embed(self, text: str) -> Steps[Embedded]:
         assert self._embedder is not None
         try:
-            return (yield from self._embedder.embed(text))
+            embedded = yield from self._embedder.embed(text)
         except MmctlError as error:
             self._rests_until = self._clock() + REST_S
             if isinstance(error, InputError) and not self._warned:
@@ -113,17 +119,29 @@ class Level:
                     stacklevel=2,
                 )
             raise
+        self._notice(embedded.embedder)
+        return embedded
+
+    def _notice(self, embedder: str) -> None:
+        """What was learned of the vectors of another embedder says nothing of these."""
+        with self._lock:
+            if self.trust is None or self.trust.embedder == embedder:
+                return
+            if self.trust.embedder:
+                self.trust = Trust(self.trust.max_error)
+            self.trust.embedder = embedder
 
     def look(self, partition: bytes, text: str, vector: Vector) -> Verdict:
         near = self._ring.search(partition, vector, NEIGHBOURS)
         facts = facts_of(text) if self._semantic.guards else None
         asked = partition, vector
+        trust = self.trust
         if not near or self._semantic.policy == OFF:
-            verdict = Verdict(asked)
-        elif self.trust is None:
+            verdict = Verdict(asked, trust=trust)
+        elif trust is None:
             verdict = self._static(asked, near, facts)
         else:
-            verdict = self._verified(self.trust, asked, near, facts)
+            verdict = self._verified(trust, asked, near, facts)
         if verdict.accepted and not verdict.probe:
             self._count(saved=True)
         return verdict
@@ -153,7 +171,7 @@ class Level:
                 probes = PROBES_BEFORE if trust.trusts_static else 1.0
         accepted = accepted and _agree(facts, kept)
         probe = accepted and self._chance() < probes
-        return Verdict(asked, kept.entry, similarity, gate, accepted, probe, features)
+        return Verdict(asked, kept.entry, similarity, gate, accepted, probe, features, trust)
 
     def _is_static(self, near: list[Near[Kept]], same: list[bool]) -> bool:
         """Near enough without a gate, and nothing as near has another answer."""
@@ -170,20 +188,21 @@ class Level:
 
     def learn(self, verdict: meaning.Verdict, answer: Entry) -> bool | None:
         assert isinstance(verdict, Verdict)  # one of its own
-        if self.trust is None:
+        trust = self.trust
+        if trust is None:
             self._count(saved=False)
             return None
         same = None if verdict.entry is None else self._same(verdict.entry, answer)
+        if verdict.trust is not trust:
+            return same
         with self._lock:
-            learns = self.trust.calibration is None
-            again = self.trust.labels.to_ask_again(ASKED_AGAIN) if learns else []
+            learns = trust.calibration is None
+            again = trust.labels.to_ask_again(ASKED_AGAIN) if learns else []
         for label, known in again:
             self._ask_again(label, known)
         question = Question(*verdict.asked, answer) if learns else None
         with self._lock:
-            self.trust.learn(
-                verdict.features, bool(same), self._clock(), question, probe=verdict.probe
-            )
+            trust.learn(verdict.features, bool(same), self._clock(), question, probe=verdict.probe)
         # while it learns, what a gate might have saved speaks for going on
         self._count(saved=learns and bool(same) and verdict.similarity >= NEAR)
         return same
@@ -204,6 +223,36 @@ class Level:
     def store(self, partition: bytes, text: str, vector: Vector, entry: Entry) -> None:
         facts = facts_of(text) if self._semantic.guards else None
         self._ring.add(partition, vector, Kept(entry, facts), self._semantic.ttl_s)
+
+    @property
+    def has_news(self) -> bool:
+        with self._lock:
+            if self.trust is None:
+                return False
+            epoch, proved, labels = self.trust.worth
+            return (epoch, proved) != self._told[:2] or labels >= self._told[2] + NEWS
+
+    def exchange(self, others: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        with self._lock:
+            if self.trust is None:
+                return None
+            theirs = self._restored(self.trust, others)
+            own = self.trust
+            if theirs is not None and theirs.worth > own.worth:
+                self.trust = theirs
+            self._told = self.trust.worth
+            known = theirs is not None and theirs.worth >= own.worth
+            return None if known or not own.embedder or not len(own.labels) else own.saved()
+
+    def _restored(self, own: Trust, others: Mapping[str, Any] | None) -> Trust | None:
+        """None where it is of another embedder, or nothing that a level has told."""
+        if others is None:
+            return None
+        try:
+            theirs = Trust.restored(others, own.max_error)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return None
+        return theirs if theirs.embedder == own.embedder else None
 
     def gauges(self) -> Mapping[str, float]:
         with self._lock:

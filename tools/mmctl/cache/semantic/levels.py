@@ -18,7 +18,7 @@ from mmctl.errors import InputError
 from mmctl.files import read_text, write_json
 
 FOLDER = "calibrations"
-"""In a workspace's state: what levels have learned, one file per model and promise."""
+"""In a workspace's state: what levels have learned, one file per model."""
 
 
 class Levels:

@@ -27,10 +27,6 @@ class Profit:
         """Of the last 1,000 lookups."""
         return sum(self._hits) / len(self._hits) if self._hits else 0.0
 
-    @property
-    def is_off(self) -> bool:
-        return self._pause > 0
-
     def add(self, hit: bool) -> None:
         """Count a lookup; a hit is one that saved the model's run, or may well have."""
         self._hits.append(hit)

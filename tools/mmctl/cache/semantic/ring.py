@@ -1,7 +1,8 @@
-"""The vectors of a process and what they lead to: the newest so many, searched exactly.
+"""The vectors of a process and what they lead to: the newest so many.
 
 At 10,000 vectors of 384 numbers a product with all of them takes a quarter of a millisecond, finds
 the true neighbours, and needs no index to be kept up: a new vector takes the place of the oldest.
+For more of them than that there is a graph, where usearch is installed (`mmctl[usearch]`).
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 
 from mmctl.cache.envelope import Vector
+from mmctl.cache.semantic.graphs import Graphs, Places
 
 T = TypeVar("T")
 
 ENTRIES = 10_000
-"""Over all partitions. Beyond this the vectors leave the processor's cache and searching slows."""
+"""Over all partitions. Of more the vectors leave the processor's cache, and comparing all slows."""
 
 _FLOOR = 0.5
 """Neighbours further away are not worth listing."""
@@ -51,6 +53,7 @@ class Ring(Generic[T]):
         self._items: list[T | None] = [None] * entries
         self._next = 0
         self._size = 0
+        self._graphs = _graphs() if entries > ENTRIES else None
 
     def __len__(self) -> int:
         """How many places are taken, by what has ended too."""
@@ -70,7 +73,9 @@ class Ring(Generic[T]):
                 self._size += 1
             self._vectors[place, : vector.size] = vector
             self._vectors[place, vector.size :] = 0
-            self._partitions[place] = self._number(partition)
+            self._partitions[place] = number = self._number(partition)
+            if self._graphs is not None:
+                self._graphs.add(number, place, vector)
             self._ends[place] = self._clock() + ttl_s
             self._items[place] = item
             self._next = (place + 1) % self._entries
@@ -81,18 +86,35 @@ class Ring(Generic[T]):
             number = self._numbers.get(partition)
             if number is None:
                 return []
-            size = self._size
-            cosines = self._vectors[:size, : vector.size] @ vector
-            near = np.flatnonzero(cosines >= _FLOOR)
-            alive = (self._partitions[near] == number) & (self._ends[near] > self._clock())
-            near = near[alive]
-            found = cosines[near]
+            if self._graphs is None:
+                near, found = self._among_all(number, vector)
+            else:
+                near, found = self._by_graph(self._graphs, number, vector, count)
             if len(near) > count:
                 some = np.argpartition(-found, count)[:count]
                 near, found = near[some], found[some]
             order = np.argsort(-found, kind="stable")
             pairs = zip(found[order].tolist(), near[order].tolist(), strict=True)
             return [Near(cosine, self._item(place)) for cosine, place in pairs]
+
+    def _among_all(self, number: int, vector: Vector) -> tuple[Places, Vector]:
+        cosines = self._vectors[: self._size, : vector.size] @ vector
+        near = np.flatnonzero(cosines >= _FLOOR)
+        near = near[(self._partitions[near] == number) & (self._ends[near] > self._clock())]
+        return near, cosines[near]
+
+    def _by_graph(
+        self, graphs: Graphs, number: int, vector: Vector, count: int
+    ) -> tuple[Places, Vector]:
+        """What has ended leaves the graph when it is met, lest it stand before what has not."""
+        now, wanted = self._clock(), count
+        near = graphs.near(number, vector, wanted)
+        while (self._ends[near] <= now).any():
+            graphs.remove(number, near[self._ends[near] <= now])
+            wanted *= 2  # so that an hour's worth of them is gone in a few turns
+            near = graphs.near(number, vector, wanted)
+        cosines = self._vectors[near, : vector.size] @ vector
+        return near[cosines >= _FLOOR], cosines[cosines >= _FLOOR]
 
     def _item(self, place: int) -> T:
         item = self._items[place]
@@ -121,7 +143,17 @@ class Ring(Generic[T]):
 
     def _forget(self, place: int) -> None:
         number = int(self._partitions[place])
+        if self._graphs is not None:
+            self._graphs.remove(number, np.array([place]))
         self._counts[number] -= 1
         if not self._counts[number]:
             del self._numbers[self._names[number]]
             self._free.append(number)
+
+
+def _graphs() -> Graphs | None:
+    """None where usearch is not installed: all are compared then, which takes longer."""
+    try:
+        return Graphs()
+    except ImportError:
+        return None

@@ -12,6 +12,7 @@ place of one that holds, after a proof of its own.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -43,8 +44,10 @@ ENOUGH_PROBES = 149
 class Trust:
     """Of one model and embedder. Not for several threads at once."""
 
-    def __init__(self, max_error: float) -> None:
+    def __init__(self, max_error: float, embedder: str = "") -> None:
+        """`embedder` is the digest of what makes the vectors; "" until that is known."""
         self.max_error = max_error
+        self.embedder = embedder
         self.epoch = 1
         self.calibration: Calibration | None = None
         self.labels = Labels()
@@ -146,10 +149,16 @@ class Trust:
             return upper(self.alarm.errors, self.alarm.probes, CONFIDENCE)
         return None if self.calibration is None else self.calibration.error_upper
 
+    @property
+    def worth(self) -> tuple[int, bool, int]:
+        """Greater for what is worth more: that a promise was broken, a proof, labels."""
+        return self.epoch, self.calibration is not None, len(self.labels)
+
     def saved(self) -> dict[str, Any]:
         """Plain data, for `restored`."""
         return {
             "schema": 1,
+            "embedder": self.embedder,
             "max_error": self.max_error,
             "epoch": self.epoch,
             "attempts": self._attempts,
@@ -159,13 +168,13 @@ class Trust:
         }
 
     @classmethod
-    def restored(cls, saved: dict[str, Any], max_error: float) -> Trust:
+    def restored(cls, saved: Mapping[str, Any], max_error: float) -> Trust:
         """A gate that was proved for another promise is not taken, its labels are. Raises
         ValueError, TypeError or KeyError for what `saved` does not give.
         """
         if saved["schema"] != 1:
             raise ValueError("another schema")
-        trust = cls(max_error)
+        trust = cls(max_error, str(saved["embedder"]))
         trust.labels = Labels.restored(saved["labels"])
         if float(saved["max_error"]) == max_error:
             trust.epoch, trust._attempts = int(saved["epoch"]), int(saved["attempts"])

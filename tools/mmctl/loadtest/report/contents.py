@@ -179,7 +179,7 @@ def _needless_line(edge: Document) -> str:
 
 def _costs(source: Source) -> str:
     head = (
-        "node", "path ms", "share", "on path", "queue ms", "compute ms", "slack ms",
+        "node", "path ms", "share", "on path", "queue ms", "compute ms", "slack ms", "batch",
         "halved saves p50", "p95",
     )  # fmt: skip
     rows = []
@@ -192,7 +192,7 @@ def _costs(source: Source) -> str:
                 *(source.number(*at, name, percent=True) for name in ("share", "on_path")),
                 *(
                     source.number(*at, name, digits=2)
-                    for name in ("queue_ms", "compute_ms", "slack_ms")
+                    for name in ("queue_ms", "compute_ms", "slack_ms", "mean_batch")
                 ),
                 *(source.number(*at, "halved_saves_ms", name, digits=2) for name in ("p50", "p95")),
             )

@@ -8,36 +8,48 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-STYLE = """\
+BASE = """\
 :root {
   color-scheme: light dark;
-  --paper: #ffffff; --ink: #1c2024; --quiet: #5b6470; --rule: #dfe3e8; --track: #f0f2f5;
-  --first: #1f6fb2; --second: #7a52a8; --third: #b4541a; --hot: #f08a3c;
-  --compute: #1f6fb2; --queue: #e2a04a; --compose: #a9b2bc; --bad: #a8322a; --good: #1f7a5c;
+  --paper: #ffffff; --ink: #1c2024; --quiet: #5b6470; --rule: #dfe3e8; --good: #1f7a5c;
 }
 @media (prefers-color-scheme: dark) {
   :root {
-    --paper: #14171a; --ink: #e6e9ec; --quiet: #98a2ad; --rule: #2c3238; --track: #20252a;
-    --first: #6cb2ee; --second: #b99ae4; --third: #f0a066; --hot: #c8621c;
-    --compute: #4f9bdc; --queue: #b9822f; --compose: #626c77; --bad: #ee8a80; --good: #4cc497;
+    --paper: #14171a; --ink: #e6e9ec; --quiet: #98a2ad; --rule: #2c3238; --good: #4cc497;
   }
 }
 * { box-sizing: border-box; }
 body {
   margin: 0 auto; padding: 2rem 1.5rem 3rem; max-width: 76rem;
-  background: var(--paper); color: var(--ink); overflow-wrap: anywhere;
+  background: var(--paper); color: var(--ink);
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif;
 }
 h1 { font-size: 1.5rem; line-height: 1.2; margin: 0 0 .25rem; }
+p { margin: .25rem 0; max-width: 80ch; }
+.quiet, dt { color: var(--quiet); }
+.advice { border-left: 3px solid var(--good); padding: .1rem 0 .1rem .9rem; margin: 1rem 0; }
+.wide { overflow-x: auto; }
+"""
+"""What the pages of mmctl have in common."""
+STYLE = """\
+:root {
+  --track: #f0f2f5; --first: #1f6fb2; --second: #7a52a8; --third: #b4541a; --hot: #f08a3c;
+  --compute: #1f6fb2; --queue: #e2a04a; --compose: #a9b2bc; --bad: #a8322a;
+}
+@media (prefers-color-scheme: dark) {
+  :root {
+    --track: #20252a; --first: #6cb2ee; --second: #b99ae4; --third: #f0a066; --hot: #c8621c;
+    --compute: #4f9bdc; --queue: #b9822f; --compose: #626c77; --bad: #ee8a80;
+  }
+}
+body { overflow-wrap: anywhere; }
 h2 { font-size: 1.15rem; margin: 2.5rem 0 .5rem; }
 h3 { font-size: 1rem; margin: 1.25rem 0 .5rem; }
-p { margin: .25rem 0; max-width: 80ch; }
-.quiet, figcaption, dt { color: var(--quiet); }
+figcaption { color: var(--quiet); }
 a { color: var(--first); }
 nav ul { display: flex; flex-wrap: wrap; gap: .25rem 1.25rem; list-style: none; padding: 0; }
 :focus-visible { outline: 2px solid var(--first); outline-offset: 2px; }
 .warning { border-left: 3px solid var(--bad); padding: .1rem 0 .1rem .9rem; margin: 1rem 0; }
-.advice { border-left: 3px solid var(--good); padding: .1rem 0 .1rem .9rem; margin: 1rem 0; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(8.5rem, 1fr));
   gap: .75rem; margin: 1.25rem 0; }
 .tiles div { background: var(--track); border-radius: 6px; padding: .6rem .8rem; }
@@ -52,7 +64,6 @@ figcaption { font-size: .9rem; max-width: 80ch; margin-top: .35rem; }
 svg { display: block; max-width: 100%; height: auto; }
 svg.plot { width: 100%; max-width: 32rem; }
 svg text { font-family: system-ui, -apple-system, "Segoe UI", Roboto, sans-serif !important; }
-.wide { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .93rem; }
 th, td { text-align: right; vertical-align: top; padding: .3rem 0 .3rem 1.25rem;
   white-space: nowrap; }
@@ -131,14 +142,25 @@ class Source:
 def page(title: str, body: Iterable[str], document: Mapping[str, Any]) -> str:
     """`document` is embedded as it is; `<` is written so that no text of it can end the script."""
     embedded = json.dumps(document, ensure_ascii=False).replace("<", "\\u003c")
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
-        '<link rel="icon" href="data:,">\n'
-        f"<title>{escape(title)}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n"
-        + "\n".join(body)
-        + f'\n<script type="application/json" id="results">{embedded}</script>\n</body>\n</html>\n'
+    head = (
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
+        '<link rel="icon" href="data:,">',
+    )
+    results = f'<script type="application/json" id="results">{embedded}</script>'
+    return html(title, STYLE, [*body, results], head)
+
+
+def html(title: str, style: str, body: Iterable[str], head: Iterable[str] = ()) -> str:
+    """A whole file: `style` comes after what all pages have."""
+    return "\n".join(
+        (
+            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            *head,
+            f"<title>{escape(title)}</title>\n<style>\n{BASE}{style}</style>\n</head>\n<body>",
+            *body,
+            "</body>\n</html>\n",
+        )
     )
 
 

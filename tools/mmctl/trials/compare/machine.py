@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-import platform
 import re
 from datetime import UTC, datetime
 from pathlib import Path
 
 from mmctl import __version__
 from mmctl.exporters.precision.cpu import has_vnni
+from mmctl.loadtest.machine import cores, cpu_name
 
 FLAGS = ("avx2", "avx512f", "avx_vnni", "avx512_vnni", "avx512_bf16", "amx_int8")
 """What decides how fast a processor multiplies."""
 PACKAGES = ("onnxruntime", "onnx", "numpy")
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 def circumstances(threads: int) -> dict[str, str]:
@@ -35,11 +31,6 @@ def circumstances(threads: int) -> dict[str, str]:
             [f"mmctl {__version__}", *(f"{p} {importlib.metadata.version(p)}" for p in PACKAGES)]
         ),
     }
-
-
-def cpu_name(cpuinfo: str) -> str:
-    found = re.search(r"model name\s*: (.*)", cpuinfo)
-    return found[1].strip() if found else platform.machine()
 
 
 def cpu_flags(cpuinfo: str) -> list[str]:

@@ -4,35 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from textwrap import dedent
 
+from mmctl.loadtest.report.page import html
 from mmctl.trials.compare.text import Cell, Line
 
 STYLE = """\
-:root {
-  color-scheme: light dark;
-  --paper: #ffffff; --ink: #1c2024; --quiet: #5b6470; --rule: #dfe3e8;
-  --track: #eceff3; --better: #1f7a5c; --worse: #b4541a; --same: #7d8793; --pick: #eef6f2;
-}
+:root { --track: #eceff3; --worse: #b4541a; --same: #7d8793; --pick: #eef6f2; }
 @media (prefers-color-scheme: dark) {
-  :root {
-    --paper: #14171a; --ink: #e6e9ec; --quiet: #98a2ad; --rule: #2c3238;
-    --track: #262b31; --better: #4cc497; --worse: #ee9a5c; --same: #79838e; --pick: #18241f;
-  }
+  :root { --track: #262b31; --worse: #ee9a5c; --same: #79838e; --pick: #18241f; }
 }
-* { box-sizing: border-box; }
-body {
-  margin: 0 auto; padding: 2.5rem 1.5rem 3rem; max-width: 76rem;
-  background: var(--paper); color: var(--ink);
-  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif;
-}
-h1 { font-size: 1.5rem; line-height: 1.2; margin: 0 0 .25rem; }
+body { padding-top: 2.5rem; }
 h2 { font-size: 1rem; margin: 2.25rem 0 .5rem; }
-p { margin: .25rem 0; max-width: 80ch; }
-.quiet, .detail, dt { color: var(--quiet); }
-.advice { border-left: 3px solid var(--better); padding: .1rem 0 .1rem .9rem; margin: 1.25rem 0; }
+.detail { color: var(--quiet); }
+.advice { margin: 1.25rem 0; }
 .advice p:first-child { font-weight: 600; }
-.wide { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; table-layout: fixed;
   font-variant-numeric: tabular-nums; }
 th, td { text-align: left; vertical-align: top; padding: .55rem .9rem .55rem 0; }
@@ -49,7 +34,7 @@ thead th { padding-left: .5rem; }
   background: var(--track); position: relative; }
 .bar { display: block; height: 100%; border-radius: 3px; background: var(--same); }
 .mark { position: absolute; top: -3px; bottom: -3px; width: 1px; background: var(--ink); }
-.better .bar { background: var(--better); } .better .ratio { color: var(--better); }
+.better .bar { background: var(--good); } .better .ratio { color: var(--good); }
 .worse .bar { background: var(--worse); } .worse .ratio { color: var(--worse); }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1.25rem; margin: 0; }
 dd { margin: 0; overflow-wrap: anywhere; }
@@ -85,21 +70,7 @@ def render_html(
         "<h2>How it was measured</h2>",
         "<dl>" + "".join(_fact(name, value) for name, value in facts.items()) + "</dl>",
     ]
-    return _page(f"{model}: which precision to serve", "\n".join(body))
-
-
-def _page(title: str, body: str) -> str:
-    head = dedent(
-        f"""\
-        <!doctype html>
-        <html lang="en">
-        <head>
-        <meta charset="utf-8">
-        <meta name="viewport" content="width=device-width, initial-scale=1">
-        <title>{escape(title)}</title>
-        """
-    )
-    return f"{head}<style>\n{STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
+    return html(f"{model}: which precision to serve", STYLE, body)
 
 
 def _table(titles: Sequence[str], lines: Sequence[Line], picked: int) -> str:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mmctl.quantiles import quantile
+
 CONFIDENCE = 0.95
 
 
@@ -47,5 +49,4 @@ def ratios(values: Sequence[float], base: Sequence[float]) -> Estimate:
 
 def percentile(values: Sequence[float], share: float) -> float:
     """The smallest value that at least this share of the values does not exceed."""
-    ordered = sorted(values)
-    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+    return quantile(sorted(values), share)
