@@ -1,11 +1,14 @@
 """Fixtures that every kind of test may use."""
 
 import fcntl
+import re
 import signal
 import tempfile
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
@@ -51,6 +54,27 @@ def _room(path: Path) -> int:
 
 def _is_alone(item: pytest.Item) -> bool:
     return item.get_closest_marker("alone") is not None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Tests of a file run in one process. Files that watch the clock all run in the same one, lest
+    those of two such files take turns: what a fixture has measured would be old by then.
+    """
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return "alone" if _watches_the_clock(ROOT / file) else file
+
+    return ByFile(config, log)
+
+
+@cache
+def _watches_the_clock(path: Path) -> bool:
+    """By its text: who shares out the work has not read the marks."""
+    return re.search(r"^pytestmark = .*\.alone\b", path.read_text(), re.MULTILINE) is not None
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

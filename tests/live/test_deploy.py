@@ -11,7 +11,7 @@ from deploy_bench import Bench, Crowd
 
 from mmctl.server.runtime import Runtime
 
-pytestmark = [pytest.mark.live, pytest.mark.exports, pytest.mark.alone]
+pytestmark = [pytest.mark.live, pytest.mark.exports]
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from mmctl.server.ports import HOST, reserved
 from mmctl.server.runtime import Runtime
 from mmctl.server.wheel import wheel_launch
 
-pytestmark = [pytest.mark.live, pytest.mark.exports, pytest.mark.alone]
+pytestmark = [pytest.mark.live, pytest.mark.exports]
 
 TARGET = "prod"
 

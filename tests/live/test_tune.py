@@ -56,8 +56,8 @@ def test_the_batch_of_the_slow_model_grows_and_is_written(
 
 def test_a_model_is_tuned_alone(naps: Path, capsys: pytest.CaptureFixture[str]) -> None:
     samples = naps / "ensembles" / "two" / "samples"
-    arguments = ["tune", "heavy", "--slo", "p95=400ms", "--trials", "2", "--json"]
-    assert main(["-C", str(naps), *arguments, "--samples", str(samples), *LITTLE]) == 0
+    arguments = ["tune", "heavy", "--slo", "p95=400ms", "--trials", "2", "--json", *LITTLE]
+    assert main(["-C", str(naps), *arguments, "--samples", str(samples), "--seconds", "0.8"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert [model["model"] for model in told["models"]] == ["heavy"]
     assert told["models"][0]["best"]["max_batch"] > 1

@@ -107,8 +107,8 @@ def serve(
             server.announce_store(shared.url)
         for model, reason in server.failures().items():
             context.say(f"`{model}` is not served: {reason}")
-        _print_info(server.info, json)
-        try:
+        try:  # who has read where it is may end it at once
+            _print_info(server.info, json)
             if watch:
                 _watch(workspace, wanted, server)
             server.wait()

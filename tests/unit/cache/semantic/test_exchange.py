@@ -99,6 +99,14 @@ def test_a_promise_that_was_broken_is_believed_by_nobody(proved: dict[str, Any])
     assert not is_proved(other)
 
 
+def test_who_has_a_proof_keeps_what_its_probes_have_seen(proved: dict[str, Any]) -> None:
+    level = a_verified_level(800, seed=3)
+    assert is_proved(level)
+    trust = level.trust
+    assert told(level, {**proved, "labels": proved["labels"] * 5}) is None
+    assert level.trust is trust
+
+
 def test_news_are_a_proof_and_many_labels() -> None:
     level = a_verified_level()
     assert not level.has_news

@@ -238,11 +238,14 @@ class Level:
                 return None
             theirs = self._restored(self.trust, others)
             own = self.trust
-            if theirs is not None and theirs.worth > own.worth:
-                self.trust = theirs
-            self._told = self.trust.worth
-            known = theirs is not None and theirs.worth >= own.worth
-            return None if known or not own.embedder or not len(own.labels) else own.saved()
+            if theirs is not None and theirs.worth >= own.worth:
+                # With a proof of its own it goes on: what its probes have seen is not to be lost.
+                if own.calibration is None or theirs.epoch > own.epoch:
+                    self.trust = theirs
+                self._told = self.trust.worth
+                return None
+            self._told = own.worth
+            return own.saved() if own.embedder and len(own.labels) else None
 
     def _restored(self, own: Trust, others: Mapping[str, Any] | None) -> Trust | None:
         """None where it is of another embedder, or nothing that a level has told."""
