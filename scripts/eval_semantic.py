@@ -2,6 +2,7 @@
 
     scripts/eval_semantic                              the default streams, 4 orders each
     scripts/eval_semantic --stream FILE.jsonl          another: {"text", "label"} a line
+    scripts/eval_semantic --only banking --orders 40   in how many orders the promise was broken
     scripts/eval_semantic --life 2000                  entries live for 2,000 requests
     scripts/eval_semantic --traps                      pairs of texts, and of conversations, instead
     scripts/eval_semantic --json                       {stream: {policy: {hits, wrong_per_hit, ..}}}
@@ -27,7 +28,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -72,28 +73,32 @@ Told = dict[str, "Counts"]
 
 @dataclass
 class Counts:
-    """Of any number of orders together. `worst` is the largest share of wrong hits of one order."""
+    """Of any number of orders together. `shares` are the wrong hits of each order, per hit."""
 
     requests: int = 0
     hits: int = 0
     wrong: int = 0
     probes: int = 0
-    worst: float = 0.0
+    shares: list[float] = field(default_factory=list)
 
     def add(self, other: Counts) -> None:
         self.requests += other.requests
         self.hits += other.hits
         self.wrong += other.wrong
         self.probes += other.probes
-        self.worst = max(self.worst, other.wrong / max(other.hits, 1))
+        self.shares.append(other.wrong / max(other.hits, 1))
 
-    def told(self) -> dict[str, Any]:
+    def told(self, promise: float | None) -> dict[str, Any]:
+        """`promise` is the largest share of wrong hits that the policy allows, if it says one."""
+        broken = None if promise is None else sum(share > promise for share in self.shares)
         return {
             "hits": self.hits / max(self.requests, 1),
             "wrong_per_hit": self.wrong / max(self.hits, 1),
             "interval": list(interval(self.wrong, self.hits)),
             "wrong_per_request": self.wrong / max(self.requests, 1),
-            "worst_order": self.worst,
+            "worst_order": max(self.shares),
+            "orders": len(self.shares),
+            "orders_that_broke_the_promise": broken,
             "probes": self.probes / max(self.requests, 1),
             "counts": {"requests": self.requests, "hits": self.hits, "wrong": self.wrong},
         }
@@ -246,6 +251,11 @@ def evaluate(
     streams: Mapping[str, Rows], orders: int, life: int | None
 ) -> dict[str, dict[str, Any]]:
     vectors = embedded([text for rows in streams.values() for text, _ in rows])
+    promises = {
+        name: policy["verified"]["max_error"]
+        for name, policy in POLICIES.items()
+        if "verified" in policy
+    }
     told: dict[str, dict[str, Any]] = {}
     with ProcessPoolExecutor() as pool:
         running = {
@@ -261,7 +271,9 @@ def evaluate(
                 for policy, counts in running[name, seed].result().items():
                     found.setdefault(policy, Counts()).add(counts)
                 say(f"{name}: order {seed + 1} of {orders}")
-            told[name] = {policy: counts.told() for policy, counts in found.items()}
+            told[name] = {
+                policy: counts.told(promises.get(policy)) for policy, counts in found.items()
+            }
     return told
 
 
@@ -346,13 +358,18 @@ def is_answered(one: Turns, other: Turns, vectors: Mapping[str, Vector], *, whol
 def show(told: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
     for stream, policies in told.items():
         print(f"\n{stream}")
-        print(f"  {'':22}{'hits %':>8}{'wrong/hit %':>13}{'95 % interval':>18}{'worst order':>13}")
+        head = (
+            f"{'hits %':>8}{'wrong/hit %':>13}{'95 % interval':>18}{'worst order':>13}{'broken':>9}"
+        )
+        print(f"  {'':22}{head}")
         for policy, row in policies.items():
             low, high = row["interval"]
+            broken = row["orders_that_broke_the_promise"]
+            broken = "" if broken is None else f"{broken} of {row['orders']}"
             between = f"{100 * low:.2f} - {100 * high:.2f}"
             print(
                 f"  {policy:22}{100 * row['hits']:8.1f}{100 * row['wrong_per_hit']:13.2f}"
-                f"{between:>18}{100 * row['worst_order']:13.2f}"
+                f"{between:>18}{100 * row['worst_order']:13.2f}{broken:>9}"
             )
 
 
@@ -365,7 +382,7 @@ def show_traps(told: Mapping[str, Any]) -> None:
                 f"({100 * row['interval'][0]:.1f} - {100 * row['interval'][1]:.1f})"
                 for kind, row in kinds.items()
             )
-            print(f"  {rule:24}{shown}")
+            print(f"  {rule:26}{shown}")
 
 
 def say(text: str, end: str = "\n") -> None:
@@ -377,6 +394,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--stream", type=Path, action="append", metavar="FILE.jsonl")
+    parser.add_argument("--only", metavar="TEXT", help="default streams with that in their name")
     parser.add_argument("--orders", type=int, default=ORDERS)
     parser.add_argument("--life", type=int, metavar="REQUESTS")
     parser.add_argument("--traps", action="store_true")
@@ -391,6 +409,10 @@ def main() -> int:
                 if said.stream
                 else default_streams()
             )
+            if said.only:
+                streams = {name: rows for name, rows in streams.items() if said.only in name}
+            if not streams:
+                raise InputError(f"no stream has `{said.only}` in its name")
             told = evaluate(streams, said.orders, said.life)
     except MmctlError as error:
         say(f"error: {error}")
