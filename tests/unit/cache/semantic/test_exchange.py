@@ -76,6 +76,21 @@ def test_what_no_level_has_told_is_left_aside(others: dict[str, Any]) -> None:
     assert not is_proved(level)
 
 
+@pytest.mark.parametrize("place", ["", "calibration", "alarm"])
+def test_whatever_is_wrong_with_a_part_of_it_costs_no_answer(
+    proved: dict[str, Any], place: str
+) -> None:
+    """Taken or not: the level goes on."""
+    part = proved[place] if place else proved
+    for name in part:
+        for other in (None, "x", -1, 1e308, float("inf"), float("nan"), [], [1], {}, 10**400):
+            wrong = json.loads(json.dumps(proved))
+            (wrong[place] if place else wrong)[name] = other
+            level = a_verified_level()
+            level.exchange(wrong)
+            asked(level, points(40, seed=1))
+
+
 def test_what_was_learned_of_another_embedder_is_not_taken(proved: dict[str, Any]) -> None:
     level = a_verified_level(embedder="another")
     assert told(level, proved) is None

@@ -52,7 +52,10 @@ class Alarm:
 
     @classmethod
     def restored(cls, promised: float, saved: dict[str, Any]) -> Alarm:
+        """Raises ValueError, TypeError, KeyError or OverflowError for what `saved` never gives."""
         alarm = cls(promised)
         alarm._stakes = [float(stake) for stake in saved["stakes"]]
         alarm.probes, alarm.errors = int(saved["probes"]), int(saved["errors"])
+        if len(alarm._stakes) != len(_TIMES) or not 0 <= alarm.errors <= alarm.probes:
+            raise ValueError("no alarm")
         return alarm

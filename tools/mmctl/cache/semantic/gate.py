@@ -37,6 +37,7 @@ ROOM = 0.5
 """A proof is tried where the labels that chose the line bound its errors by this share of what is
 promised: one that fails costs labels and confidence.
 """
+FEATURES = 4
 _LINES = 40
 """Places of the line that are considered, evenly spread over the labels."""
 
@@ -90,12 +91,13 @@ class Calibration:
 
     @classmethod
     def restored(cls, saved: dict[str, Any]) -> Calibration:
-        gate = Gate(
-            tuple(map(float, saved["weights"])),
-            float(saved["bias"]),
-            tuple(map(float, saved["center"])),
-            tuple(map(float, saved["scale"])),
+        """Raises ValueError, TypeError, KeyError or OverflowError for what `saved` never gives."""
+        weights, center, scale = (
+            tuple(map(float, saved[name])) for name in ("weights", "center", "scale")
         )
+        if not len(weights) == len(center) == len(scale) == FEATURES or min(scale) <= 0:
+            raise ValueError("no gate")
+        gate = Gate(weights, float(saved["bias"]), center, scale)
         return cls(
             gate,
             float(saved["line"]),

@@ -12,14 +12,12 @@ from typing import Any
 import numpy as np
 
 from mmctl.cache.envelope import Entry, Vector
-from mmctl.cache.semantic.gate import Bools, Floats
+from mmctl.cache.semantic.gate import FEATURES, Bools, Floats
 
 LASTS_S = 30 * 86400.0
 LABELS = 6000
 NEAR = 0.6
 """The cosine from which on a neighbour teaches something."""
-
-_FEATURES = 4
 
 Sample = tuple[Floats, Bools]
 """Features [N, 4], and whether the nearest had the right answer [N]."""
@@ -123,8 +121,8 @@ class Labels:
         """Raises ValueError or TypeError for what `saved` does not give."""
         labels = cls()
         for *features, same, at, proves in rows[-LABELS:]:
-            if len(features) != _FEATURES:
-                raise ValueError(f"a label has {len(features)} features, not {_FEATURES}")
+            if len(features) != FEATURES:
+                raise ValueError(f"a label has {len(features)} features, not {FEATURES}")
             label = Label(tuple(map(float, features)), bool(same), float(at), bool(proves))
             labels._labels.append(label)
             labels.since += label.proves
@@ -133,5 +131,5 @@ class Labels:
 
 
 def _arrays(labels: Sequence[Label]) -> Sample:
-    features = np.array([label.features for label in labels], np.float64).reshape(-1, _FEATURES)
+    features = np.array([label.features for label in labels], np.float64).reshape(-1, FEATURES)
     return features, np.array([label.same for label in labels], bool)

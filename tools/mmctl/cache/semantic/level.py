@@ -253,7 +253,7 @@ class Level:
             return None
         try:
             theirs = Trust.restored(others, own.max_error)
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
             return None
         return theirs if theirs.embedder == own.embedder else None
 

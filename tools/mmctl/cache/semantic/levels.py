@@ -73,7 +73,7 @@ def load(folder: Path, identity: Identity, max_error: float) -> Trust | None:
         ]:
             return None
         return Trust.restored(told["learned"], max_error)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise InputError(
             f"`{path}` is no calibration: {error}",
             hint="remove it, or write it again with `mmctl cache calibrate`",

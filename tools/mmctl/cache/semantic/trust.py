@@ -37,6 +37,8 @@ BETTER = 1.1
 KEPT_AFTER_ALARM = 1000
 REMEMBERED = 1000
 """Lookups whose features are remembered, to compare gates by."""
+MOST_ATTEMPTS = 1000
+"""More there cannot be: each waits for a quarter more labels."""
 ENOUGH_PROBES = 149
 """From here on the probes say more than the proof."""
 
@@ -170,7 +172,8 @@ class Trust:
     @classmethod
     def restored(cls, saved: Mapping[str, Any], max_error: float) -> Trust:
         """A gate that was proved for another promise is not taken, its labels are. Raises
-        ValueError, TypeError or KeyError for what `saved` does not give.
+        ValueError, TypeError, KeyError, AttributeError or OverflowError for what `saved` does not
+        give.
         """
         if saved["schema"] != 1:
             raise ValueError("another schema")
@@ -178,6 +181,8 @@ class Trust:
         trust.labels = Labels.restored(saved["labels"])
         if float(saved["max_error"]) == max_error:
             trust.epoch, trust._attempts = int(saved["epoch"]), int(saved["attempts"])
+            if trust.epoch < 1 or not 0 <= trust._attempts <= MOST_ATTEMPTS:
+                raise ValueError("no epoch")
             trust.alarm = Alarm.restored(max_error, saved["alarm"])
             if saved["calibration"] is not None:
                 trust.calibration = Calibration.restored(saved["calibration"])
