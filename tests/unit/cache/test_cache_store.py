@@ -10,20 +10,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 from cache_worlds import MODEL, Model, ask, asked_in_task, request, run_of, text
 from clocks import Clock
 
 from mmctl.cache.cache import Cache
 from mmctl.cache.epochs import move_epoch
-from mmctl.cache.meaning import Embedded
-from mmctl.cache.semantic.levels import Levels
 from mmctl.cache.settings import CacheSettings, ModelCache
 from mmctl.cache.stores import names
 from mmctl.cache.stores.redis import SharedStore
-from mmctl.effects import Steps, by_type, drive
-from mmctl.inference import InferRequest, InferResponse
 
 Make = Callable[..., Cache]
 
@@ -221,56 +216,3 @@ def test_without_the_store_a_process_goes_on_alone() -> None:
     assert [ask(cache, model)[1].level for _ in range(20)] == ["none"] + ["exact"] * 19
     assert time.monotonic() - began < 0.5
     cache.close()
-
-
-# ------------------------------------------------------------------- what semantic levels learn
-
-
-class Labelling:
-    """Its answer is the word by which texts are near to each other."""
-
-    def compute(self, asked: InferRequest) -> Steps[InferResponse]:
-        word = asked.inputs["text"].item().split()[-1]
-        return InferResponse({"label": np.array([word], object)}, asked.model, "1")
-        yield
-
-
-class ByLastWord:
-    def embed(self, text: str) -> Steps[Embedded]:
-        noise = np.random.default_rng(list(text.encode())).normal(size=16) * 0.05
-        noise[TOPICS.index(text.rsplit(maxsplit=1)[-1])] += 1
-        return Embedded((noise / np.linalg.norm(noise)).astype(np.float32), "by last word")
-        yield
-
-
-TOPICS = [f"topic{n}" for n in range(8)]
-
-
-def learning_cache(store_url: str, secret: bytes | None = None) -> Cache:
-    semantic = {"input": "text", "output": "label", "policy": {"verified": {"max_error": 0.05}}}
-    settings = CacheSettings(others=ModelCache.model_validate({"semantic": semantic}))
-    meaning = Levels(embedder=ByLastWord())
-    return Cache(tenant="t", settings=settings, store=store_url, secret=secret, meaning=meaning)
-
-
-def given_by_a_gate(cache: Cache, count: int, words: str) -> int:
-    """Of so many new texts, how many a gate has let through; all are answered rightly."""
-    model, found = Labelling(), 0
-    for number in range(count):
-        topic = TOPICS[number % len(TOPICS)]
-        steps = cache.steps(MODEL, text(f"{words} {number} on {topic}"), model.compute)
-        response, note = drive(steps, by_type(cache.performers))
-        assert response.outputs["label"].item() == topic
-        found += note.gate is not None
-    return found
-
-
-def test_a_process_begins_with_what_another_has_proved(store: SharedStore, store_url: str) -> None:
-    """The first answer asks the store what others know; before, there is nothing to be near to."""
-    with learning_cache(store_url) as one:
-        assert given_by_a_gate(one, 100, "first") == 0
-        assert given_by_a_gate(one, 850, "question") > 0
-    with learning_cache(store_url) as other:
-        assert given_by_a_gate(other, 100, "another") > 30
-    with learning_cache(store_url, secret=b"s") as stranger:
-        assert given_by_a_gate(stranger, 100, "strange") == 0

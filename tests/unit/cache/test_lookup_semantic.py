@@ -69,13 +69,6 @@ class Words:
     def store(self, partition: bytes, text: str, vector: Vector, entry: Entry) -> None:
         self.kept.append((partition, vector, entry))
 
-    @property
-    def has_news(self) -> bool:
-        return False
-
-    def exchange(self, others: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        return None
-
     def gauges(self) -> Mapping[str, float]:
         return {"error_upper_95": 0.01}
 

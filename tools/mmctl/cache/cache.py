@@ -22,7 +22,6 @@ from mmctl.cache.effects import Store, StoreDown, async_performers, performers
 from mmctl.cache.envelope import Entry
 from mmctl.cache.epochs import Epochs, moved
 from mmctl.cache.keys import Identity, bypass_reason, exact_key, tenant_token
-from mmctl.cache.learned import exchange
 from mmctl.cache.lease import Leases
 from mmctl.cache.local import LocalStore
 from mmctl.cache.lookup import Asked, Compute, Given, Lookup
@@ -30,9 +29,8 @@ from mmctl.cache.meaning import MakeMeaning, Meaning
 from mmctl.cache.semantic.levels import FOLDER, Levels
 from mmctl.cache.settings import OFF, CacheSettings, ModelCache, read_settings
 from mmctl.cache.statistics import Snapshot, Statistics, prometheus
-from mmctl.cache.stores import names
 from mmctl.cache.stores.redis import AsyncSharedStore, SharedStore
-from mmctl.effects import Steps, by_type, drive
+from mmctl.effects import Steps
 from mmctl.errors import InputError
 from mmctl.inference import CacheNote, InferRequest
 from mmctl.workspace import Workspace
@@ -112,7 +110,6 @@ class Cache:
         self._unproven: dict[str, bool] = {}
         self._digests: dict[tuple[str, str], str] = {}
         self._untold: set[str] = set()
-        self._exchanged_once: set[str] = set()
         self._cleared: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._name = f"{os.getpid()}-{uuid4().hex[:12]}"
@@ -222,7 +219,8 @@ class Cache:
     def close(self) -> None:
         """Tell the store what was counted, and let go of it. Answers of this process stay."""
         if self._store is not None:
-            drive(self._publish(), by_type(self.performers))
+            with suppress(StoreDown):
+                self._store.run(*telling(self._name, self.statistics(), time.time()))
         if self._leases is not None:
             self._leases.close()
         if self._async_store is not None:
@@ -288,17 +286,6 @@ class Cache:
         self._published = time.monotonic()
         with suppress(StoreDown):
             yield Store(telling(self._name, self.statistics(), time.time()))
-        yield from self._exchange_learned()
-
-    def _exchange_learned(self) -> Steps[None]:
-        """With those who share the store: when a level is new here, and when it has news. A model
-        without a digest may be another one there.
-        """
-        for (model, version), (digest, meaning) in list(self._meanings.items()):
-            name = names.learned(model, version, digest)
-            if digest and meaning and (meaning.has_news or name not in self._exchanged_once):
-                self._exchanged_once.add(name)
-                yield from exchange(meaning, name, self._secret)
 
     def _evicted(self, reason: str, entry: Entry) -> None:
         self._statistics.count(entry.model, "exact", **{f"evicted_{reason}": 1})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from mmctl.cache.envelope import Entry, Vector
 from mmctl.cache.keys import Identity
@@ -74,15 +74,6 @@ class Meaning(Protocol):
         """
 
     def store(self, partition: bytes, text: str, vector: Vector, entry: Entry) -> None: ...
-
-    @property
-    def has_news(self) -> bool:
-        """Whether it has learned enough, since it last exchanged that, to tell others."""
-
-    def exchange(self, others: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Take what others have learned, where that is more; else give what it has itself, if
-        that is more. Both are plain data.
-        """
 
     def gauges(self) -> Mapping[str, float]:
         """What statistics show of it, by the names of statistics.GAUGES."""

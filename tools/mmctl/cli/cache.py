@@ -159,7 +159,8 @@ def calibrate(
 ) -> None:
     """Learn from texts and the model's answers when an answer may be given again; prove it.
 
-    Caches of this workspace begin with what was proved. Exit 1 when nothing was.
+    Caches of this workspace that embed on the server begin with what was proved. Exit 1 when
+    nothing was.
     """
     from mmctl.cache.envelope import Entry, Vector, kept
     from mmctl.cache.semantic.calibrate import ENOUGH, calibrated, read_texts
@@ -202,7 +203,7 @@ def calibrate(
             f"answers of `{model}` would be wrong",
             hint="give more texts" if len(asked) < ENOUGH else "promise less with `max_error`",
         )
-    path = save(context.workspace().state / FOLDER, identity, trust)
+    path = save(context.workspace().state / FOLDER, identity, semantic, trust)
     if json:
         print(as_json({"file": str(path), "texts": len(asked), **found.saved()}))
     else:

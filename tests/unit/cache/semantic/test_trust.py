@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
-from semantic_streams import a_level, asked, points
+from semantic_streams import a_level, asked, entry, points
 
 from mmctl.cache.keys import Identity
+from mmctl.cache.meaning import Embedded
 from mmctl.cache.semantic.labels import LABELS, LASTS_S, Labels
+from mmctl.cache.semantic.level import Level
 from mmctl.cache.semantic.levels import Levels, load, save
+from mmctl.cache.semantic.ring import Ring
 from mmctl.cache.semantic.trust import Trust
 from mmctl.cache.settings import Semantic
+from mmctl.effects import Steps, by_type, drive
 from mmctl.errors import InputError
 
 MODEL = Identity("m", "1", "d1")
+POLICY = {"verified": {"max_error": 0.05}}
+SEMANTIC = Semantic.model_validate({"input": "text", "output": "label", "policy": POLICY})
 NEAR = (0.9, 0.1, 1.0, 0.8)
 
 
 @cache
 def _learned() -> str:
-    level = a_level({"verified": {"max_error": 0.05}})
+    level = a_level(POLICY)
     asked(level, points(800))
     assert level.trust is not None
     assert level.trust.calibration is not None
@@ -87,10 +95,7 @@ def test_an_alarm_begins_a_new_epoch_without_a_gate() -> None:
 
 
 def test_a_level_begins_with_what_was_learned_of_the_same_content(tmp_path: Path) -> None:
-    save(tmp_path, MODEL, proved())
-    semantic = Semantic.model_validate(
-        {"input": "text", "output": "label", "policy": {"verified": {"max_error": 0.05}}}
-    )
+    save(tmp_path, MODEL, SEMANTIC, proved())
     levels = Levels(folder=tmp_path)
     for identity, knows in (
         (MODEL, True),
@@ -98,15 +103,68 @@ def test_a_level_begins_with_what_was_learned_of_the_same_content(tmp_path: Path
         (Identity("m", "2", "d1"), False),
         (Identity("n", "1", "d1"), False),
     ):
-        trust = levels(identity, semantic).trust
+        trust = levels(identity, SEMANTIC).trust
         assert trust is not None
         assert (trust.calibration is not None) is knows
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"model": "m", "version": "1", "digest": "d1", "learned": {}}']
+    "change",
+    [{"output": "topic"}, {"input": "question"}, {"within": 0.1}, {"guard": True}],
+    ids=lambda change: next(iter(change)),
 )
-def test_a_file_that_is_none_is_said_to_be_none(tmp_path: Path, text: str) -> None:
+def test_a_proof_for_another_comparison_of_answers_is_none(
+    tmp_path: Path, change: dict[str, object]
+) -> None:
+    save(tmp_path, MODEL, SEMANTIC, proved())
+    other = SEMANTIC.model_copy(update=change)
+    trust = Levels(folder=tmp_path)(MODEL, other).trust
+    assert trust is not None
+    assert (trust.calibration, len(trust.labels)) == (None, 0)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"learned": {}}', "[" * 100_000])
+def test_a_file_that_is_none_is_warned_of_and_costs_no_answer(tmp_path: Path, text: str) -> None:
     (tmp_path / "m.json").write_text(text)
     with pytest.raises(InputError, match=r"m\.json"):
-        load(tmp_path, MODEL, 0.05)
+        load(tmp_path, MODEL, SEMANTIC)
+    with pytest.warns(RuntimeWarning, match=r"m\.json` is no calibration"):
+        level = Levels(folder=tmp_path)(MODEL, SEMANTIC)
+    assert level.trust is not None
+    assert level.trust.calibration is None
+
+
+@pytest.mark.parametrize("place", ["", "calibration", "alarm"])
+def test_whatever_is_wrong_with_a_part_of_it_costs_no_answer(place: str) -> None:
+    """Refused or taken: the level goes on."""
+    for name in proved().saved()[place] if place else proved().saved():
+        for other in (None, "x", -1, 1e308, float("inf"), float("nan"), [], [1], {}, 10**400):
+            wrong = json.loads(_learned())
+            (wrong[place] if place else wrong)[name] = other
+            level = a_level(POLICY)
+            with suppress(ValueError, TypeError, KeyError, AttributeError, OverflowError):
+                level.trust = Trust.restored(wrong, 0.05)
+            asked(level, points(40, seed=1))
+
+
+class Changing:
+    """An embedder whose model is exchanged."""
+
+    digest = "old"
+
+    def embed(self, text: str) -> Steps[Embedded]:
+        return Embedded(np.array([1, 0], np.float32), self.digest)
+        yield
+
+
+def test_with_another_embedder_all_begins_anew() -> None:
+    changing = Changing()
+    level = Level(SEMANTIC, Ring(), changing, trust=proved())
+    drive(level.embed("a text"), by_type({}))
+    assert level.trust is not None
+    assert level.trust.calibration is not None
+    verdict = level.look(b"", "a text", np.array([1, 0], np.float32))
+    changing.digest = "new"
+    drive(level.embed("a text"), by_type({}))
+    level.learn(verdict, entry("an answer"))
+    assert (level.trust.calibration, len(level.trust.labels)) == (None, 0)

@@ -10,7 +10,6 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from mmctl.cache import meaning
 from mmctl.cache.envelope import Entry, Vector
@@ -33,8 +32,6 @@ PROBES_BEFORE = 0.5
 """The same before, where the static rule may answer: what lies so near is what a proof needs."""
 ASKED_AGAIN = 2
 """Texts that are looked up again for each that is learned from, while no gate is proved."""
-NEWS = 200
-"""So many labels more are worth telling others."""
 REST_S = 5.0
 """What could not embed is left alone for so long."""
 
@@ -91,7 +88,6 @@ class Level:
         self._profit = Profit()
         self._rests_until = 0.0
         self._warned = False
-        self._told = (1, False, 0)
         self._same = compare or (
             by_output(semantic.output, semantic.within) if semantic.output else by_all
         )
@@ -223,39 +219,6 @@ class Level:
     def store(self, partition: bytes, text: str, vector: Vector, entry: Entry) -> None:
         facts = facts_of(text) if self._semantic.guards else None
         self._ring.add(partition, vector, Kept(entry, facts), self._semantic.ttl_s)
-
-    @property
-    def has_news(self) -> bool:
-        with self._lock:
-            if self.trust is None:
-                return False
-            epoch, proved, labels = self.trust.worth
-            return (epoch, proved) != self._told[:2] or labels >= self._told[2] + NEWS
-
-    def exchange(self, others: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        with self._lock:
-            if self.trust is None:
-                return None
-            theirs = self._restored(self.trust, others)
-            own = self.trust
-            if theirs is not None and theirs.worth >= own.worth:
-                # With a proof of its own it goes on: what its probes have seen is not to be lost.
-                if own.calibration is None or theirs.epoch > own.epoch:
-                    self.trust = theirs
-                self._told = self.trust.worth
-                return None
-            self._told = own.worth
-            return own.saved() if own.embedder and len(own.labels) else None
-
-    def _restored(self, own: Trust, others: Mapping[str, Any] | None) -> Trust | None:
-        """None where it is of another embedder, or nothing that a level has told."""
-        if others is None:
-            return None
-        try:
-            theirs = Trust.restored(others, own.max_error)
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
-            return None
-        return theirs if theirs.embedder == own.embedder else None
 
     def gauges(self) -> Mapping[str, float]:
         with self._lock:

@@ -151,11 +151,6 @@ class Trust:
             return upper(self.alarm.errors, self.alarm.probes, CONFIDENCE)
         return None if self.calibration is None else self.calibration.error_upper
 
-    @property
-    def worth(self) -> tuple[int, bool, int]:
-        """Greater for what is worth more: that a promise was broken, a proof, labels."""
-        return self.epoch, self.calibration is not None, len(self.labels)
-
     def saved(self) -> dict[str, Any]:
         """Plain data, for `restored`."""
         return {

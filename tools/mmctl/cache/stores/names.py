@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-
 PREFIX = "mmctl:1:"
 """The number moves when what lies under a name changes its form."""
 
@@ -26,12 +23,6 @@ def entry(key: bytes) -> str:
 def lease(key: bytes) -> str:
     """Who computes the answer of a key now."""
     return f"{PREFIX}lease:{key.hex()}"
-
-
-def learned(model: str, version: str, digest: str) -> str:
-    """What semantic levels have learned of one content of a model."""
-    told = json.dumps([model, version, digest]).encode()
-    return f"{PREFIX}learned:{hashlib.sha256(told).hexdigest()}"
 
 
 def epoch(model: str = "") -> str:
