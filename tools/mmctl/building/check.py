@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mmctl.building.catalog import read_catalog
 from mmctl.building.compiled import find_mistakes, oldest_release
-from mmctl.cache.settings import read_settings
+from mmctl.cache.settings import settings_of
 from mmctl.diagnostics import Finding, Severity, in_order, nearest
 from mmctl.documents import read_document
 from mmctl.errors import InputError, InvalidFiles
@@ -233,7 +233,7 @@ def _find_in_settings(workspace: Workspace) -> tuple[Finding, ...]:
     """In what mmctl.yaml says of caches. Without the rest of it there is no workspace at all."""
     document = read_document(workspace.root / FILE, shown=FILE)
     try:
-        settings = read_settings(workspace)
+        settings = settings_of(document)
     except InvalidFiles as error:
         return error.findings
     known = {*workspace.model_names(), *workspace.pipeline_names()}

@@ -18,7 +18,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from mmctl.documents import Entry, Flag, Size, load_entry, read_document
+from mmctl.documents import Document, Entry, Flag, Size, load_entry, read_document
 from mmctl.errors import InputError
 from mmctl.triton.repository import NEXT
 from mmctl.workspace import FILE, Workspace
@@ -159,7 +159,11 @@ def read_settings(workspace: Workspace) -> CacheSettings:
 
     Raises InvalidFiles with every mistake at its place.
     """
-    document = read_document(workspace.root / FILE, shown=FILE)
+    return settings_of(read_document(workspace.root / FILE, shown=FILE))
+
+
+def settings_of(document: Document) -> CacheSettings:
+    """The same of mmctl.yaml as it was read."""
     if not isinstance(document.data, dict) or document.data.get("cache") is None:
         return CacheSettings()
     return load_entry(CacheSettings, document, "cache")

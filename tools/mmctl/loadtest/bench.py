@@ -12,11 +12,11 @@ from typing import Any
 from mmctl.client.prepared import Prepared
 from mmctl.client.requests import readable, request_for
 from mmctl.client.samples import Sample, compare, naming
-from mmctl.client.statistics import ModelStatistics, between
 from mmctl.client.tls import Tls
 from mmctl.client.transport import GrpcTransport, open_channel
 from mmctl.errors import MmctlError, WorldError
 from mmctl.inference import InferRequest
+from mmctl.loadtest.counts import Counts
 from mmctl.loadtest.engine import GoneError, Load, Send, Watch, keep_asking, send_on_time
 from mmctl.loadtest.gpu import watching
 from mmctl.loadtest.machine import cpu_seconds
@@ -116,7 +116,7 @@ def measure(
             measured.partial = str(error)
         except KeyboardInterrupt:
             measured.partial = INTERRUPTED
-        measured.cpu, measured.nodes = counted.cpu.used(), counted.nodes()
+        measured.cpu, measured.nodes = counted.cpu.used(), counted.models.since()
     measured.gpu = gpus.told()
     return measured
 
@@ -239,25 +239,13 @@ class _Counted:
     """What the server counts, and the CPU time that is spent, from when the load begins."""
 
     def __init__(self, transport: GrpcTransport, pid: int | None) -> None:
-        self._transport, self._pid = transport, pid
-        self._before: tuple[ModelStatistics, ...] | None = None
+        self._pid = pid
+        self.models = Counts(transport)
         self.cpu = _Cpu(pid)
 
     def begin(self) -> None:
-        self._before = self._look()
+        self.models.begin()
         self.cpu = _Cpu(self._pid)
-
-    def nodes(self) -> tuple[ModelStatistics, ...]:
-        """Nothing of a server that does not say, or does no more."""
-        if self._before is None or (after := self._look()) is None:
-            return ()
-        return between(self._before, after)
-
-    def _look(self) -> tuple[ModelStatistics, ...] | None:
-        try:
-            return self._transport.statistics()
-        except WorldError:
-            return None
 
 
 class _Cpu:

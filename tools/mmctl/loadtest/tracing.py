@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mmctl.client.statistics import ModelStatistics, between, mean_batches
+from mmctl.client.statistics import mean_batches
 from mmctl.client.transport import GrpcTransport
 from mmctl.errors import Refused, WorldError
 from mmctl.inference import InferRequest
 from mmctl.loadtest.collect import Collector, new_trace
+from mmctl.loadtest.counts import Counts
 from mmctl.trace.critical_path import Edges
 from mmctl.trace.edges import Waits, waits_of_ensemble, waits_of_plan
 from mmctl.trace.spans import Span
@@ -52,7 +53,8 @@ def trace_requests(
     """
     sent: list[str] = []
     found: dict[str, Span] = {}
-    before = _counted(transport)
+    counts = Counts(transport)
+    counts.begin()
     for _ in range(ROUNDS):
         for _ in range(count - len(found)):
             trace, header = new_trace()
@@ -69,15 +71,7 @@ def trace_requests(
             hint="look whether the server sends its traces here: `mmctl trace --help`",
         )
     roots = tuple(found[trace] for trace in sent if trace in found)
-    batches = mean_batches(between(before, _counted(transport)))
-    return Traced(roots, edges_of(transport, roots, plans), batches)
-
-
-def _counted(transport: GrpcTransport) -> tuple[ModelStatistics, ...]:
-    try:
-        return transport.statistics()
-    except WorldError:
-        return ()
+    return Traced(roots, edges_of(transport, roots, plans), mean_batches(counts.since()))
 
 
 def edges_of(transport: GrpcTransport, roots: Iterable[Span], plans: Path) -> Edges:

@@ -1,7 +1,7 @@
 """Near vectors by a graph (HNSW, by usearch), where there are too many to compare them all.
 
-It finds nearly all of the true neighbours: of those at 0.90 and above, the only ones that are ever
-taken for the same, all of 167 in a measurement at 100,000 vectors.
+It finds nearly all of the true neighbours: of those at 0.90 and above 299 of 300 in a measurement
+with 100,000 vectors.
 """
 
 from __future__ import annotations

@@ -109,12 +109,13 @@ class Ring(Generic[T]):
         """What has ended leaves the graph when it is met, lest it stand before what has not."""
         now, wanted = self._clock(), count
         near = graphs.near(number, vector, wanted)
-        while (self._ends[near] <= now).any():
-            graphs.remove(number, near[self._ends[near] <= now])
+        while (ended := self._ends[near] <= now).any():
+            graphs.remove(number, near[ended])
             wanted *= 2  # so that an hour's worth of them is gone in a few turns
             near = graphs.near(number, vector, wanted)
         cosines = self._vectors[near, : vector.size] @ vector
-        return near[cosines >= _FLOOR], cosines[cosines >= _FLOOR]
+        listed = cosines >= _FLOOR
+        return near[listed], cosines[listed]
 
     def _item(self, place: int) -> T:
         item = self._items[place]
